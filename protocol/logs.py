@@ -1,0 +1,37 @@
+"""One log format for all processes: time, level, role and pid, message."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections import Counter
+
+
+def configure_logging(role: str, level: str) -> None:
+    """Sends this process's log to standard error, which its supervisor keeps."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=level.upper(),
+        format=f"%(asctime)s %(levelname)s {role}[{os.getpid()}] %(name)s: %(message)s",
+        force=True,
+    )
+
+
+class RateLimitedLog:
+    """Logs what hostile or broken peers cause: counted always, written at most every `period` s."""
+
+    def __init__(self, logger: logging.Logger, period: float = 10.0) -> None:
+        self._logger = logger
+        self._period = period
+        self._next: dict[str, float] = {}
+        self.counts: Counter[str] = Counter()
+
+    def warning(self, kind: str, detail: str) -> None:
+        """Counts one event of `kind`; writes a line unless one was written just now."""
+        self.counts[kind] += 1
+        now = time.monotonic()
+        if now >= self._next.get(kind, 0.0):
+            self._next[kind] = now + self._period
+            self._logger.warning("%s (%d so far): %s", kind, self.counts[kind], detail)

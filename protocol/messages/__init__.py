@@ -1,0 +1,23 @@
+"""Every message that crosses a process boundary, one module per conversation.
+
+- `fleet`: everyone with the scheduler: who is there, alive, and what it holds
+- `placement`: the scheduler with workers: which model a worker has
+- `generation`: one request's life, between frontend, scheduler and worker
+- `library`: questions to the store
+- `status`: questions to the scheduler
+
+`MESSAGES` names them all; the codec accepts nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import fleet, generation, library, placement, status
+
+MESSAGES: dict[str, type[Any]] = {
+    message.__name__: message
+    for module in (fleet, placement, generation, library, status)
+    for message in module.MESSAGES
+}
+"""Message classes by the name that stands on the wire."""

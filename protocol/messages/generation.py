@@ -1,0 +1,254 @@
+"""One request's life: submitted by a frontend, placed by the scheduler, answered by a worker.
+
+`Generate` has two frames. The header is what the scheduler reads; the body (`GenerateBody`) is
+opaque to it and reaches the worker as it is. Answers go from the worker straight to the frontend.
+Everything carries (request, attempt); a frontend drops what belongs to another attempt, and takes
+a gap in the token index as the loss of the attempt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from .failure import Failure
+from .fields import (
+    Attempt,
+    Count,
+    Digest,
+    Endpoint,
+    Flag,
+    Incarnation,
+    Label,
+    Number,
+    RequestId,
+    Seed,
+    Text,
+    Token,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """On whose behalf a request runs. Passed through every layer; identity comes to set it."""
+
+    subject: Label = "anonymous"
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """Frontend → scheduler → worker, header frame: everything that placement needs to know."""
+
+    request: RequestId
+    attempt: Attempt
+    model: Label
+    """The model's canonical name, for people."""
+    digest: Digest
+    """What the name stood for when the request was accepted."""
+    caller: Caller
+    frontend: Incarnation
+    reply_to: Endpoint
+    """Where the worker connects to answer."""
+    seed: Seed
+    cost: Count
+    """Estimated work, in tokens read plus tokens generated."""
+    keep_alive: Number | None = None
+    """Seconds that the model stays after this request; negative for ever; None for the default."""
+    context_length: Count | None = None
+    """The context that the request asks for (`num_ctx`); None for the default."""
+    deadline: Number | None = None
+    """Unix time after which nobody waits for the answer."""
+    prefix: list[bytes] = field(default_factory=list[bytes])
+    """Hash chain over model, system, tools and each message: equal beginnings, equal hashes."""
+
+
+class Kind(StrEnum):
+    """What is to be continued."""
+
+    CHAT = "chat"
+    """`messages`, through the model's template."""
+    COMPLETION = "completion"
+    """`prompt`, through the template as one user message, unless `raw`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message of a conversation."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: Text
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingOptions:
+    """Model settings of one request; None means: the model's own, else the default."""
+
+    temperature: Number | None = None
+    top_k: Annotated[int, Field(strict=True)] | None = None
+    top_p: Number | None = None
+    min_p: Number | None = None
+    typical_p: Number | None = None
+    repeat_last_n: Annotated[int, Field(strict=True, ge=-1)] | None = None
+    repeat_penalty: Number | None = None
+    presence_penalty: Number | None = None
+    frequency_penalty: Number | None = None
+    num_predict: Annotated[int, Field(strict=True)] | None = None
+    """Most tokens to generate; −1 without a limit, −2 until the context is full."""
+    stop: list[Text] | None = None
+    """Texts at whose beginning the answer ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateBody:
+    """The second frame of `Generate`: what only the worker reads."""
+
+    kind: Kind
+    options: SamplingOptions
+    messages: list[ChatMessage] = field(default_factory=list[ChatMessage])
+    prompt: Text = ""
+    system: Text | None = None
+    raw: Flag = False
+    truncate: Flag = True
+    """Whether the oldest messages of a chat are dropped when the prompt is too long."""
+    context: list[Token] = field(default_factory=list[Token])
+    """Tokens that stand before the prompt: an earlier answer's `context`."""
+    return_context: Flag = False
+    tokens: list[Token] = field(default_factory=list[Token])
+    """Tokens that an earlier attempt already sent; the answer goes on behind them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Worker → frontend: the request left the queue; its prompt is being read."""
+
+    request: RequestId
+    attempt: Attempt
+    worker: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one engine step gave one request."""
+
+    request: RequestId
+    attempt: Attempt
+    index: Count
+    """Position of the first of `tokens` among all that were generated, from 0."""
+    tokens: list[Token]
+    """Ids of all tokens sampled."""
+    text: Text
+    """Text that may be shown: less than the tokens say where a stop text or a UTF-8 sequence may
+    still complete, and more once it did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Worker → frontend: all that one engine step gave the requests of that frontend."""
+
+    chunks: list[Chunk]
+
+
+class FinishReason(StrEnum):
+    """Why a generation ended by itself."""
+
+    STOP = "stop"
+    """The model ended its answer, or a stop text came up."""
+    LENGTH = "length"
+    """`num_predict` was reached, or the context is full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Worker → frontend: the answer is complete. Durations are nanoseconds."""
+
+    request: RequestId
+    attempt: Attempt
+    reason: FinishReason
+    eval_count: Count
+    """Tokens generated, the ending one included: the frontend must have seen them all."""
+    eval_duration: Count
+    prompt_eval_count: Count
+    """Tokens of the prompt, however many of them were cached."""
+    prompt_eval_duration: Count
+    context: list[Token] | None = None
+    """Prompt and answer as tokens, where `return_context` asked for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Worker or scheduler → frontend: the request ends here with an error."""
+
+    request: RequestId
+    attempt: Attempt
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Scheduler → frontend: nobody works on this attempt any more; its owner decides."""
+
+    request: RequestId
+    attempt: Attempt
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Frontend → worker and scheduler: nobody waits for this request any more."""
+
+    request: RequestId
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Preload:
+    """Frontend → scheduler: have this model loaded; `Preloaded` or `Failed` answers."""
+
+    request: RequestId
+    model: Label
+    digest: Digest
+    caller: Caller
+    keep_alive: Number | None = None
+    context_length: Count | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Preloaded:
+    """Scheduler → frontend: the model is ready."""
+
+    request: RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Frontend → scheduler: unload this model as soon as it is idle; `Evicted` answers at once."""
+
+    request: RequestId
+    digest: Digest
+    caller: Caller
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """Scheduler → frontend: no new request will reach the old replica."""
+
+    request: RequestId
+
+
+MESSAGES = (
+    Generate,
+    Started,
+    Chunks,
+    Finished,
+    Failed,
+    Lost,
+    Cancel,
+    Preload,
+    Preloaded,
+    Evict,
+    Evicted,
+    GenerateBody,
+)

@@ -1,0 +1,155 @@
+"""Questions to the store, which alone reads the model library.
+
+A name is what people use and may mean another model tomorrow; a digest never does. Frontends
+resolve names when they accept a request; the scheduler asks by digest, and may keep the answer.
+Every question carries `call`, chosen by the asker, and exactly one answer carries it back. All
+questions here can be asked again without harm, so an asker repeats one that was not answered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .failure import Failure
+from .fields import Count, Digest, Flag, Label, Number, RequestId, Text
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDetails:
+    """What a list shows of a model, in the fields of Ollama's `details`."""
+
+    parent_model: Label
+    format: Label
+    family: Label
+    families: list[Label]
+    parameter_size: Label
+    quantization_level: Label
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """All that placing and loading a model needs. Belongs to the digest, for ever."""
+
+    name: Label
+    """The name it was first asked for by, for people."""
+    digest: Digest
+    weights: Text
+    """Path of the GGUF file, for the worker that loads it."""
+    size: Count
+    """Bytes on disk."""
+    context_length: Count
+    """Tokens of context that the model was trained for."""
+    details: ModelDetails
+
+
+@dataclass(frozen=True, slots=True)
+class ResolveModel:
+    """Frontend → store: what does this name stand for now?"""
+
+    call: RequestId
+    name: Label
+
+
+@dataclass(frozen=True, slots=True)
+class ModelResolved:
+    """Store → frontend: the model that the name stands for."""
+
+    call: RequestId
+    name: Label
+    """Canonical, with its tag."""
+    digest: Digest
+    capabilities: list[Label]
+    """What it can do, in Ollama's words: completion, tools, vision, …"""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeModel:
+    """Scheduler → store: the facts of this digest."""
+
+    call: RequestId
+    digest: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDescribed:
+    """Store → scheduler."""
+
+    call: RequestId
+    facts: ModelFacts
+
+
+@dataclass(frozen=True, slots=True)
+class ListModels:
+    """Frontend → store: every model of the library."""
+
+    call: RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSummary:
+    """One line of the list."""
+
+    name: Label
+    digest: Digest
+    size: Count
+    modified_at: Number
+    """Unix time."""
+    details: ModelDetails
+
+
+@dataclass(frozen=True, slots=True)
+class ModelList:
+    """Store → frontend, the most recently modified first."""
+
+    call: RequestId
+    models: list[ModelSummary]
+
+
+@dataclass(frozen=True, slots=True)
+class ShowModel:
+    """Frontend → store: everything there is to show of a model."""
+
+    call: RequestId
+    name: Label
+    verbose: Flag = False
+    """Whether long metadata arrays, such as the vocabulary, come along."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShown:
+    """Store → frontend. Fields are those of Ollama's `/api/show`."""
+
+    call: RequestId
+    modelfile: Text
+    parameters: Text
+    template: Text
+    system: Text
+    license: Text
+    details: ModelDetails
+    model_info: dict[str, Any]
+    capabilities: list[Label]
+    modified_at: Number
+    tensors: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """Name, type and shape of each tensor; only when `verbose`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailed:
+    """The answer to a question that has none: `not_found`, for example."""
+
+    call: RequestId
+    failure: Failure
+
+
+MESSAGES = (
+    ResolveModel,
+    ModelResolved,
+    DescribeModel,
+    ModelDescribed,
+    ListModels,
+    ModelList,
+    ShowModel,
+    ModelShown,
+    CallFailed,
+)

@@ -1,0 +1,233 @@
+"""Every setting of Pronk, in one typed class that each process reads for itself.
+
+Values come from environment variables (`PRONK_…`), then from the TOML file that `PRONK_CONFIG`
+names (same names in lower case, without the prefix), then from the defaults. Where Ollama has a
+variable for the same thing it is honoured when ours is not set. The docstring below each field is
+its documentation: `pronk settings` prints them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AliasChoices, BeforeValidator, Field, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from .durations import parse_duration
+from .errors import Code, PronkError
+
+DEFAULT_PORT = 11434
+MIB = 1024 * 1024
+
+
+def _either(ours: str, ollamas: str) -> AliasChoices:
+    """The names under which a setting is looked up: ours first, then Ollama's, then the file's."""
+    return AliasChoices(ours, ollamas, ours.removeprefix("PRONK_").lower())
+
+
+def _path(value: object) -> object:
+    return Path(value).expanduser().absolute() if isinstance(value, (str, Path)) else value
+
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:(K|M|G|T)(iB|B)?|B)?", re.IGNORECASE)
+
+
+def parse_size(value: object) -> object:
+    """Bytes from `4096`, `"64MiB"`, `"8 GB"`: powers of 1000 with `KB`, `MB`, …, else of 1024."""
+    if not isinstance(value, str):
+        return value
+    match = _SIZE.fullmatch(value.strip())
+    if not match:
+        raise ValueError("is not a size; write bytes, or a number with KiB, MiB or GiB")
+    number, unit, suffix = match.groups()
+    base = 1000 if (suffix or "").upper() == "B" else 1024
+    return int(float(number) * base ** ("BKMGT".index((unit or "B").upper())))
+
+
+Directory = Annotated[Path, BeforeValidator(_path)]
+Size = Annotated[int, BeforeValidator(parse_size), Field(ge=1)]
+
+
+class Settings(BaseSettings):
+    """What an operator may change. Read once per process at its start; immutable from then on."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="PRONK_",
+        env_ignore_empty=True,
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+    )
+
+    host: str = Field(
+        f"127.0.0.1:{DEFAULT_PORT}", validation_alias=_either("PRONK_HOST", "OLLAMA_HOST")
+    )
+    """Address and port to listen on, for example `0.0.0.0:11434`. There is no authentication yet:
+    listen beyond loopback only in a network you trust. Falls back to OLLAMA_HOST."""
+
+    models: Directory = Field(
+        Path.home() / ".pronk" / "models", validation_alias=_either("PRONK_MODELS", "OLLAMA_MODELS")
+    )
+    """The model library, in Ollama's layout on disk: an existing Ollama directory works as it is.
+    Falls back to OLLAMA_MODELS."""
+
+    state: Directory = Path.home() / ".pronk" / "state"
+    """Directory for sockets, locks and logs, kept at mode 0700. Its path is limited to about 75
+    bytes, because a Unix socket's path ends at 107. One running server per directory."""
+
+    workers: int = Field(3, ge=1, le=512)
+    """Worker processes in all, loaded and blank. Each serves one model at a time, so this is also
+    the most models that can be loaded at once."""
+
+    frontends: int = Field(1, ge=1, le=64)
+    """Frontend processes, which share one listening socket."""
+
+    threads: int = Field(os.cpu_count() or 1, ge=1, le=1024)
+    """CPU threads of the engine in each worker that has a model."""
+
+    demo_model: Literal["on", "off"] = "on"
+    """Whether the built-in `demo:latest` is listed and served."""
+
+    keep_alive: float = Field(
+        300.0, validation_alias=_either("PRONK_KEEP_ALIVE", "OLLAMA_KEEP_ALIVE")
+    )
+    """How long a model stays loaded after its last request: seconds or `5m`, `1h30m`; negative
+    for ever; 0 unloads at once. A request's `keep_alive` wins. Falls back to OLLAMA_KEEP_ALIVE."""
+
+    context_length: int = Field(
+        4096,
+        ge=8,
+        le=2**24,
+        validation_alias=_either("PRONK_CONTEXT_LENGTH", "OLLAMA_CONTEXT_LENGTH"),
+    )
+    """Context in tokens that a model is loaded with when the request names none; never more than
+    the model was trained for. Falls back to OLLAMA_CONTEXT_LENGTH."""
+
+    max_queue: int = Field(
+        512, ge=1, le=1_000_000, validation_alias=_either("PRONK_MAX_QUEUE", "OLLAMA_MAX_QUEUE")
+    )
+    """Requests that may wait for a model; the next one is answered 503 with Retry-After. Falls
+    back to OLLAMA_MAX_QUEUE."""
+
+    max_queue_bytes: Size = 1024 * MIB
+    """Bytes of request bodies that may wait in the scheduler; beyond it new requests get a 503."""
+
+    max_generation_body: Size = 64 * MIB
+    """Largest body in bytes of a chat or generate request: a history of 128 k tokens and several
+    images fit in the default. Beyond it the answer is 413."""
+
+    max_control_body: Size = MIB
+    """Largest body in bytes of every other request, such as show."""
+
+    max_stream_buffer: Size = 4 * MIB
+    """Text in bytes that may wait in a frontend for one slow client; beyond it the client is
+    dropped and its generation cancelled."""
+
+    load_timeout: float = Field(
+        300.0, gt=0, validation_alias=_either("PRONK_LOAD_TIMEOUT", "OLLAMA_LOAD_TIMEOUT")
+    )
+    """Longest time a model may take to load, in seconds or as `5m`; beyond it the worker is ended
+    and the requests get an error. Falls back to OLLAMA_LOAD_TIMEOUT."""
+
+    stall_timeout: float = Field(120.0, gt=0)
+    """Time in seconds (or `2m`) without a heartbeat, or with work but without an engine step,
+    after which a worker counts as hung and is ended."""
+
+    origins: str = Field("", validation_alias=_either("PRONK_ORIGINS", "OLLAMA_ORIGINS"))
+    """Comma-separated browser origins that may call the API besides loopback ones, `*` as a wild
+    card: `https://chat.example.org,http://10.0.0.*`. Falls back to OLLAMA_ORIGINS."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """How much each process writes to its log."""
+
+    @field_validator("keep_alive", "load_timeout", "stall_timeout", mode="before")
+    @classmethod
+    def _duration(cls, value: object) -> object:
+        return parse_duration(value)
+
+    @field_validator("host")
+    @classmethod
+    def _listenable(cls, value: str) -> str:
+        address, port = split_host(value)
+        return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """`host` as the pair that sockets take."""
+        return split_host(self.host)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Environment before file. No `.env` file is ever read."""
+        sources: list[PydanticBaseSettingsSource] = [init_settings, env_settings]
+        if config := os.environ.get("PRONK_CONFIG"):
+            sources.append(TomlConfigSettingsSource(settings_cls, Path(config).expanduser()))
+        return tuple(sources)
+
+
+def split_host(value: str) -> tuple[str, int]:
+    """Address and port from every form that OLLAMA_HOST has: `host`, `:port`, `[::1]:port`, a URL.
+
+    Raises ValueError when the port is no port or the address is empty of meaning.
+    """
+    text = value.strip().strip("'\"")
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        scheme, rest = "", text
+    if scheme not in ("", "http"):
+        raise ValueError(f"has the scheme {scheme!r}; only http is served")
+    try:
+        bare = ipaddress.ip_address(rest)
+    except ValueError:
+        parts = urlsplit("//" + rest)
+        port = parts.port  # raises ValueError beyond 65535
+        address = parts.hostname or "127.0.0.1"
+    else:
+        port, address = None, str(bare)
+    if port is None:
+        port = 80 if scheme else DEFAULT_PORT
+    return address, port
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """The settings of this process.
+
+    Raises `PronkError` with one line that names the variable and what is wrong with its value.
+    """
+    config = os.environ.get("PRONK_CONFIG")
+    if config and not Path(config).expanduser().is_file():
+        raise PronkError(Code.INVALID_REQUEST, f"PRONK_CONFIG: there is no file {config}")
+    try:
+        return Settings(**overrides)
+    except ValidationError as error:
+        raise PronkError(Code.INVALID_REQUEST, _first_problem(error)) from None
+    except tomllib.TOMLDecodeError as error:
+        raise PronkError(Code.INVALID_REQUEST, f"{config} is not valid TOML: {error}") from None
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    name = str(problem["loc"][0]) if problem["loc"] else "settings"
+    variable = name if name.isupper() else f"PRONK_{name.upper()}"
+    if problem["type"] == "extra_forbidden":
+        return f"{name}: there is no such setting; see `pronk settings`"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{variable}={problem['input']!s}: {message}"
