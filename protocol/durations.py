@@ -20,11 +20,13 @@ def parse_duration(value: object) -> float:
     """
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError('is not a duration; write seconds, or a text such as "5m"')
-    if isinstance(value, (int, float)):
-        if not math.isfinite(value):
-            raise ValueError("is not a finite duration")
-        return float(value)
-    text = value.strip()
+    seconds = _from_text(value.strip()) if isinstance(value, str) else float(value)
+    if not math.isfinite(seconds):
+        raise ValueError("is not a finite duration")
+    return seconds
+
+
+def _from_text(text: str) -> float:
     if _NUMBER.fullmatch(text):
         return float(text)
     sign, body = (-1.0, text[1:]) if text.startswith("-") else (1.0, text.removeprefix("+"))

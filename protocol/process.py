@@ -13,6 +13,9 @@ from .messages.fleet import ProcessIdentity
 
 _PR_SET_PDEATHSIG = 1
 
+SUPERVISOR_PID = "PRONK_SUPERVISOR_PID"
+"""Variable in which `pronk serve` tells its processes whose children they are."""
+
 
 def new_incarnation() -> str:
     """A random name for one life of one process: 16 hexadecimal digits."""
@@ -25,7 +28,10 @@ def die_with_parent() -> None:
     """
     if not sys.platform.startswith("linux"):
         return
-    parent = os.getppid()
+    # The parent may be gone before this line is reached: asking the kernel names another one then.
+    # Taken out of the environment, because it is not true for children of this process.
+    told = os.environ.pop(SUPERVISOR_PID, "")
+    parent = int(told) if told.isdecimal() else os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it died before the kernel was told
         os.kill(os.getpid(), signal.SIGKILL)

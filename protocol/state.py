@@ -65,6 +65,20 @@ class StateDirectory:
         """Where the process called `name` remembers its recent deaths."""
         return self._sockets / f"{name}.crashes"
 
+    def log(self, name: str) -> Path:
+        """Where the process called `name` writes what it has to say."""
+        return self.logs / f"{name}.log"
+
+    @property
+    def supervisor_config(self) -> Path:
+        """The file that `pronk serve` renders for supervisord."""
+        return self.root / "supervisord.conf"
+
+    @property
+    def supervisor_pid(self) -> Path:
+        """Where supervisord leaves its pid."""
+        return self._sockets / "supervisord.pid"
+
     def lock(self, name: str) -> int:
         """Takes the lock called `name` until this process ends; returns its descriptor.
 

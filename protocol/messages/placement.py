@@ -32,7 +32,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class LoadFailed:
-    """The model could not be loaded; the worker exits after this."""
+    """The model could not be loaded. The scheduler answers with `Unload`, and the worker exits."""
 
     digest: Digest
     failure: Failure

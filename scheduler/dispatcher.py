@@ -1,0 +1,224 @@
+"""Carries out what the policy decides: requests to workers, models into workers, workers out.
+
+`advance` is called after everything that happened. It asks the policy what can be done now, on all
+that is known, and does it; so no handler needs to know what its own event makes possible.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Callable
+
+from ..protocol.channels import Router
+from ..protocol.errors import Code, PronkError
+from ..protocol.messages.failure import Failure
+from ..protocol.messages.generation import Failed, Generate, Lost, Preload, Preloaded
+from ..protocol.messages.library import DescribeModel, ModelDescribed
+from ..protocol.messages.placement import Load, Unload
+from ..protocol.questions import Questions
+from ..protocol.settings import Settings
+from .fleet import Fleet, RequestKey, Waiting, Worker, now
+from .policies.assignment import Dispatch, EndReplica, LoadModel, WorkerState, assign
+
+_log = logging.getLogger(__name__)
+
+SETTLE = 1.0
+"""Seconds after the start in which nothing is decided: until then workers and frontends that
+outlived an earlier scheduler are still announcing what they have."""
+
+
+class Dispatcher:
+    """The acting half of the scheduler. It owns no socket; the service lends it the router.
+
+    `on_unwatched_death` hears of a worker that has to count as dead without proof of it.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        fleet: Fleet,
+        router: Router,
+        store: Questions,
+        on_unwatched_death: Callable[[Worker], None],
+    ) -> None:
+        self._settings = settings
+        self._fleet = fleet
+        self._router = router
+        self._store = store
+        self._on_unwatched_death = on_unwatched_death
+        self._describing: dict[str, asyncio.Task[None]] = {}
+        self._settled = now() + SETTLE
+        self._advancing = False
+
+    def close(self) -> None:
+        """Stops waiting for the store."""
+        for task in self._describing.values():
+            task.cancel()
+
+    def admit(self, waiting: Waiting) -> None:
+        """Queues a request and serves it at once where that can be; refuses it beyond the bound."""
+        fleet = self._fleet
+        self.describe(waiting.header.digest)
+        fleet.add_waiting(waiting)
+        self.advance()
+        over = len(fleet.waiting) > self._settings.max_queue
+        if (over or fleet.waiting_bytes > self._settings.max_queue_bytes) and fleet.remove_waiting(
+            waiting.key
+        ):
+            self.fail(
+                waiting,
+                Failure(
+                    Code.QUEUE_FULL,
+                    "server busy, please try again: maximum pending requests exceeded "
+                    f"({len(fleet.waiting)} are waiting)",
+                    retry_after=1.0,
+                ),
+            )
+
+    def advance(self) -> None:
+        """Does all that can be done now."""
+        if self._advancing or now() < self._settled:
+            return
+        self._advancing = True
+        try:
+            self._advance()
+        finally:
+            self._advancing = False
+
+    def _advance(self) -> None:
+        self._answer_preloads()
+        demands = self._fleet.demands(self._settings.context_length)
+        if not demands:
+            self._expire()
+            return
+        for action in assign(demands, [worker.view for worker in self._fleet.workers.values()]):
+            worker = self._fleet.workers.get(action.worker)
+            if worker is None:
+                continue  # an earlier action found that it is gone; the next look sees that
+            match action:
+                case Dispatch(demand, _):
+                    self._dispatch(demand, worker)
+                case LoadModel(_, digest, context_length):
+                    self._load(worker, digest, context_length)
+                case EndReplica(_, reason):
+                    self.end(worker, reason)
+        self._expire()
+
+    def _answer_preloads(self) -> None:
+        for key, waiting in list(self._fleet.waiting.items()):
+            if not isinstance(waiting.header, Preload):
+                continue
+            for worker in self._fleet.replicas(waiting.header.digest):
+                wanted = waiting.header.context_length or 0
+                trained = self._fleet.facts.get(waiting.header.digest)
+                if trained and trained.context_length:
+                    wanted = min(wanted, trained.context_length)
+                if worker.state is WorkerState.READY and wanted <= worker.context_length:
+                    self._fleet.remove_waiting(key)
+                    self._use(worker, waiting.header.keep_alive)
+                    self._router.send(waiting.frontend, Preloaded(waiting.header.request))
+                    break
+
+    def _use(self, worker: Worker, keep_alive: float | None) -> None:
+        worker.last_used = now()
+        worker.keep_alive = self._settings.keep_alive if keep_alive is None else keep_alive
+
+    def _dispatch(self, key: RequestKey, worker: Worker) -> None:
+        waiting = self._fleet.waiting[key]
+        if not isinstance(waiting.header, Generate):
+            return  # a preload beside a busy replica: answered once the replica is ready
+        self._fleet.remove_waiting(key)
+        if not worker.running:
+            worker.progressed = now()
+        worker.running[key] = waiting.frontend
+        self._use(worker, waiting.header.keep_alive)
+        if not self._router.send(worker.id, waiting.header, waiting.body):
+            # Its connection is gone and its death not yet known.
+            self.kill(worker, "it cannot be reached")
+
+    def _load(self, worker: Worker, digest: str, context_length: int) -> None:
+        facts = self._fleet.facts[digest]
+        worker.enter(WorkerState.LOADING, now())
+        worker.digest = digest
+        worker.context_length = context_length
+        _log.info("worker %s loads %s, context %d", worker.id, facts.name, context_length)
+        if not self._router.send(worker.id, Load(facts, context_length, self._settings.threads)):
+            self.kill(worker, "it cannot be reached")
+
+    def end(self, worker: Worker, reason: str) -> None:
+        """Has a worker exit by itself."""
+        worker.enter(WorkerState.ENDING, now())
+        _log.info("worker %s ends: %s", worker.id, reason)
+        if not self._router.send(worker.id, Unload(reason)):
+            self.kill(worker, "it cannot be reached")
+
+    def kill(self, worker: Worker, reason: str) -> None:
+        """Ends a worker that does not end by itself."""
+        _log.warning("worker %s is killed: %s", worker.id, reason)
+        if worker.pidfd is None:
+            self._on_unwatched_death(
+                worker
+            )  # on another host, or no pidfd here: all that can be done
+            return
+        if worker.state is not WorkerState.ENDING:
+            worker.enter(WorkerState.ENDING, now())
+        with contextlib.suppress(ProcessLookupError):  # dead already, and about to be noticed
+            signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
+
+    def _expire(self) -> None:
+        """Unloads what nobody asked for long enough."""
+        moment = now()
+        for worker in self._fleet.workers.values():
+            idle = worker.state is WorkerState.READY and not worker.running
+            if (
+                idle
+                and worker.expires <= moment
+                and not self._fleet.waiting_for(worker.digest or "")
+            ):
+                self.end(worker, "keep_alive is over")
+
+    def describe(self, digest: str) -> None:
+        """Learns a model's facts from the store, unless they are known or asked for."""
+        if digest in self._fleet.facts or digest in self._describing:
+            return
+        self._describing[digest] = asyncio.create_task(self._learn(digest))
+
+    async def _learn(self, digest: str) -> None:
+        try:
+            answer = await self._store.ask(lambda call: DescribeModel(call, digest))
+            if not isinstance(answer, ModelDescribed):
+                raise PronkError(Code.INTERNAL, "the model library gave an answer of another kind")
+            self._fleet.facts[digest] = answer.facts
+        except PronkError as error:
+            self.fail_all(digest, Failure.of(error))
+        finally:
+            del self._describing[digest]
+        self.advance()
+
+    def fail(self, waiting: Waiting, failure: Failure) -> None:
+        """Tells a request's frontend that it ends here."""
+        request, attempt = waiting.key
+        self._router.send(waiting.frontend, Failed(request, attempt, failure))
+
+    def fail_all(self, digest: str, failure: Failure) -> None:
+        """Ends everything that waits for a model."""
+        for waiting in self._fleet.waiting_for(digest):
+            self._fleet.remove_waiting(waiting.key)
+            self.fail(waiting, failure)
+
+    def fail_load(self, worker: Worker, reason: str) -> None:
+        """Ends everything that waits for the model that a worker was loading."""
+        digest = worker.digest or ""
+        name = self._fleet.facts[digest].name
+        message = f"{name} could not be loaded: {reason}"
+        self.fail_all(digest, Failure(Code.LOAD_FAILED, message))
+
+    def lose(self, key: RequestKey, frontend: str) -> None:
+        """Tells a frontend that nobody works on its request any more."""
+        failure = Failure(
+            Code.WORKER_LOST, "the worker process that generated this answer died; try again"
+        )
+        self._router.send(frontend, Lost(*key, failure))

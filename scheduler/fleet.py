@@ -1,0 +1,184 @@
+"""What the scheduler knows: workers, frontends, waiting requests. Soft state, all of it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ..protocol.messages.fleet import LoadedModel, ProcessIdentity
+from ..protocol.messages.generation import Generate, Preload
+from ..protocol.messages.library import ModelFacts
+from .policies.assignment import Demand, WorkerState, WorkerView
+
+RequestKey = tuple[str, int]
+"""Request and attempt."""
+
+_TRANSITIONS: dict[WorkerState, set[WorkerState]] = {
+    WorkerState.BLANK: {WorkerState.LOADING, WorkerState.ENDING},
+    WorkerState.LOADING: {WorkerState.READY, WorkerState.ENDING},
+    WorkerState.READY: {WorkerState.DRAINING, WorkerState.ENDING},
+    WorkerState.DRAINING: {WorkerState.ENDING},
+    WorkerState.ENDING: set(),
+}
+
+
+@dataclass(slots=True)
+class Peer:
+    """A process that said `Hello`."""
+
+    id: str
+    """Its incarnation, which is also its address."""
+    process: ProcessIdentity
+    pidfd: int | None
+    heard: float
+    """Monotonic time of its last message."""
+
+
+@dataclass(slots=True)
+class Frontend(Peer):
+    """A frontend."""
+
+
+@dataclass(slots=True)
+class Worker(Peer):
+    """A worker, in the one life that it has."""
+
+    state: WorkerState = WorkerState.BLANK
+    digest: str | None = None
+    context_length: int = 0
+    model: LoadedModel | None = None
+    running: dict[RequestKey, str] = field(default_factory=dict[RequestKey, str])
+    """The frontend of each request that was sent here and has not been released."""
+    keep_alive: float = 0.0
+    """What the last request asked for, in seconds; negative for ever."""
+    last_used: float = 0.0
+    """Monotonic time at which the worker last got or finished a request."""
+    since: float = 0.0
+    """Monotonic time at which the present state began."""
+    steps: int = 0
+    progressed: float = 0.0
+    """Monotonic time at which `steps` last changed, or work first came in."""
+
+    def enter(self, state: WorkerState, now: float) -> None:
+        """The one way from a state to another.
+
+        blank → loading → ready → (draining →) ending, and from everywhere to ending. Raises
+        ValueError for any other way: that would be a fault of the scheduler.
+        """
+        if state not in _TRANSITIONS[self.state]:
+            raise ValueError(f"a worker cannot go from {self.state} to {state}")
+        self.state = state
+        self.since = now
+
+    @property
+    def expires(self) -> float:
+        """Monotonic time at which an idle replica is unloaded; infinite for never."""
+        return math.inf if self.keep_alive < 0 else self.last_used + self.keep_alive
+
+    @property
+    def view(self) -> WorkerView:
+        """What the policies see."""
+        slots = self.model.slots if self.model and self.state is WorkerState.READY else 0
+        return WorkerView(
+            id=self.id,
+            state=self.state,
+            digest=self.digest,
+            context_length=self.context_length,
+            free_slots=max(0, slots - len(self.running)),
+            idle=not self.running,
+            last_used=self.last_used,
+        )
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A request that no worker has yet. A preload is one without a body and without an answer."""
+
+    header: Generate | Preload
+    frontend: str
+    body: bytes = b""
+
+    @property
+    def key(self) -> RequestKey:
+        """Request and attempt; a preload is never tried again."""
+        attempt = self.header.attempt if isinstance(self.header, Generate) else 1
+        return self.header.request, attempt
+
+
+class Fleet:
+    """Everything known, with the few questions that are asked of it."""
+
+    def __init__(self) -> None:
+        self.frontends: dict[str, Frontend] = {}
+        self.workers: dict[str, Worker] = {}
+        self.waiting: dict[RequestKey, Waiting] = {}
+        """In the order of arrival."""
+        self.waiting_bytes = 0
+        self.facts: dict[str, ModelFacts] = {}
+        """By digest, which they belong to for ever."""
+
+    def add_waiting(self, waiting: Waiting) -> None:
+        """Queues a request behind all others."""
+        self.waiting[waiting.key] = waiting
+        self.waiting_bytes += len(waiting.body)
+
+    def remove_waiting(self, key: RequestKey) -> Waiting | None:
+        """Takes a request out of the queue."""
+        waiting = self.waiting.pop(key, None)
+        if waiting:
+            self.waiting_bytes -= len(waiting.body)
+        return waiting
+
+    def waiting_for(self, digest: str) -> list[Waiting]:
+        """All that waits for one model."""
+        return [waiting for waiting in self.waiting.values() if waiting.header.digest == digest]
+
+    def waiting_of(self, frontend: str) -> list[Waiting]:
+        """All that waits on behalf of one frontend."""
+        return [waiting for waiting in self.waiting.values() if waiting.frontend == frontend]
+
+    def runs(self, key: RequestKey) -> Worker | None:
+        """The worker that has this request."""
+        return next((worker for worker in self.workers.values() if key in worker.running), None)
+
+    def replicas(self, digest: str) -> Iterator[Worker]:
+        """The workers that hold or load this model and take requests for it."""
+        states = (WorkerState.LOADING, WorkerState.READY)
+        return (
+            worker
+            for worker in self.workers.values()
+            if worker.digest == digest and worker.state in states
+        )
+
+    def context_needed(self, waiting: Waiting, default: int) -> int:
+        """Tokens of context that a new replica for this request gets.
+
+        What the request asks for, else `default`, and never more than the model was trained for.
+        """
+        trained = self.facts[waiting.header.digest].context_length
+        wanted = waiting.header.context_length or default
+        return min(wanted, trained) if trained else wanted
+
+    def demands(self, default_context: int) -> list[Demand]:
+        """Waiting requests for the policy, as far as their model's facts are known.
+
+        A request that names no context is served by any; one that does needs that much.
+        """
+        demands: list[Demand] = []
+        for key, waiting in self.waiting.items():
+            digest = waiting.header.digest
+            if digest not in self.facts:
+                continue
+            replica = next(self.replicas(digest), None)
+            context = self.context_needed(waiting, default_context)
+            if replica and waiting.header.context_length is None:
+                context = min(context, replica.context_length)
+            demands.append(Demand(key, digest, context))
+        return demands
+
+
+def now() -> float:
+    """The clock of all soft state: monotonic seconds."""
+    return time.monotonic()

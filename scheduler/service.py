@@ -1,0 +1,379 @@
+"""The scheduler's process: who is there, what they say, and who died.
+
+It keeps the fleet's state true; what follows from that is the dispatcher's to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..protocol.channels import Router
+from ..protocol.codec import VERSION
+from ..protocol.errors import Code
+from ..protocol.logs import RateLimitedLog
+from ..protocol.messages.failure import Failure
+from ..protocol.messages.fleet import (
+    Hello,
+    PeerHeartbeat,
+    Refused,
+    RequestReport,
+    Role,
+    SchedulerHeartbeat,
+    WhoAreYou,
+    WorkerPhase,
+)
+from ..protocol.messages.generation import Cancel, Evict, Evicted, Generate, Preload
+from ..protocol.messages.placement import Loaded, LoadFailed, Released
+from ..protocol.messages.status import ListRunning, RunningList
+from ..protocol.process import new_incarnation, open_pidfd
+from ..protocol.questions import Questions
+from ..protocol.settings import MIB, Settings
+from ..protocol.state import StateDirectory
+from .dispatcher import Dispatcher
+from .fleet import Fleet, Frontend, Peer, Waiting, Worker, now
+from .policies.assignment import WorkerState
+from .status import running_models
+
+_log = logging.getLogger(__name__)
+
+TICK = 1.0
+"""Seconds between heartbeats, and between looks at everything that happens by itself."""
+
+CLAIM_SECONDS = 5.0
+"""How long a worker may take to announce itself that a frontend says runs a request."""
+
+SILENCE = 15.0
+"""Seconds without a heartbeat after which a frontend that no pidfd watches counts as gone."""
+
+
+class Scheduler:
+    """One scheduler. `start`, then it lives from its sockets and timers until `close`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._state = StateDirectory(settings.state)
+        self._boot_id = new_incarnation()
+        self._fleet = Fleet()
+        self._odd = RateLimitedLog(_log)
+        self._from_worker: dict[str, Callable[[Worker, Any], None]] = {
+            PeerHeartbeat.__name__: self._on_worker_heartbeat,
+            Loaded.__name__: self._on_loaded,
+            LoadFailed.__name__: self._on_load_failed,
+            Released.__name__: self._on_released,
+        }
+        self._from_frontend: dict[str, Callable[[Frontend, Any, bytes], None]] = {
+            PeerHeartbeat.__name__: lambda frontend, message, body: None,
+            Generate.__name__: self._on_generate,
+            Preload.__name__: self._on_preload,
+            Evict.__name__: self._on_evict,
+            Cancel.__name__: self._on_cancel,
+            ListRunning.__name__: self._on_list_running,
+        }
+
+    def start(self) -> None:
+        """Takes the lock on the state directory and opens the sockets.
+
+        Raises `PronkError` when another scheduler has the directory.
+        """
+        self._state.prepare()
+        self._lock = self._state.lock("scheduler")
+        max_body = self._settings.max_generation_body + MIB
+        self._router = Router(
+            self._state.scheduler,
+            self._on_message,
+            self._on_stuck,
+            max_body=max_body,
+            outbox_bytes=2 * max_body,
+        )
+        self._store = Questions(self._state.store)
+        self._dispatcher = Dispatcher(
+            self._settings, self._fleet, self._router, self._store, self._worker_gone
+        )
+        self._ticking = asyncio.create_task(self._tick_for_ever())
+        _log.info("the scheduler is up, boot id %s", self._boot_id)
+
+    def close(self) -> None:
+        """Leaves. Peers notice a missing heartbeat and wait for the next scheduler."""
+        self._ticking.cancel()
+        self._dispatcher.close()
+        for worker in list(self._fleet.workers.values()):
+            self._forget(self._fleet.workers, worker)
+        for frontend in list(self._fleet.frontends.values()):
+            self._forget(self._fleet.frontends, frontend)
+        self._router.close()
+        self._store.close()
+        os.close(self._lock)
+
+    # Messages
+
+    def _on_message(self, sender: str, message: Any, body: bytes) -> None:
+        if isinstance(message, Hello):
+            self._on_hello(sender, message)
+            return
+        name = type(message).__name__
+        if worker := self._fleet.workers.get(sender):
+            worker.heard = now()
+            if handle := self._from_worker.get(name):
+                handle(worker, message)
+                return
+        elif frontend := self._fleet.frontends.get(sender):
+            frontend.heard = now()
+            if answer := self._from_frontend.get(name):
+                answer(frontend, message, body)
+                return
+        else:
+            # ZeroMQ reconnects in silence: this one knew an earlier scheduler.
+            self._router.send(sender, WhoAreYou(self._boot_id))
+            return
+        self._odd.warning("unexpected message", f"{name} from {sender}")
+
+    def _on_hello(self, sender: str, hello: Hello) -> None:
+        if hello.version != VERSION or hello.incarnation != sender:
+            reason = f"protocol version {hello.version} is not {VERSION}"
+            if hello.incarnation != sender:
+                reason = "the incarnation is not the socket's identity"
+            self._odd.warning("refused", f"{hello.role} {sender}: {reason}")
+            self._router.send(sender, Refused(Failure(Code.INVALID_REQUEST, reason)))
+            return
+        if hello.role is Role.WORKER:
+            self._greet_worker(sender, hello)
+        else:
+            self._greet_frontend(sender, hello)
+        self._router.send(sender, SchedulerHeartbeat(self._boot_id))
+        self._dispatcher.advance()
+
+    def _greet_worker(self, sender: str, hello: Hello) -> None:
+        if sender in self._fleet.workers:
+            return
+        moment = now()
+        worker = Worker(sender, hello.process, None, moment, since=moment, progressed=moment)
+        if hello.phase is WorkerPhase.READY and hello.model:
+            worker.state = WorkerState.READY
+            worker.model = hello.model
+            worker.digest = hello.model.digest
+            worker.context_length = hello.model.context_length
+            worker.keep_alive = self._settings.keep_alive
+            worker.last_used = moment
+            worker.running = {(run.request, run.attempt): run.frontend for run in hello.requests}
+            for key in worker.running:
+                self._fleet.remove_waiting(key)
+            self._dispatcher.describe(hello.model.digest)
+        self._fleet.workers[sender] = worker
+        self._watch(worker, lambda: self._worker_gone(worker))
+        if hello.phase is WorkerPhase.LOADING:
+            # Who asked for the load is forgotten; a blank worker is worth more than the guess.
+            self._dispatcher.end(worker, "an earlier scheduler began this load")
+        _log.info("worker %s (pid %d) is %s", sender, hello.process.pid, worker.state)
+
+    def _greet_frontend(self, sender: str, hello: Hello) -> None:
+        if sender not in self._fleet.frontends:
+            frontend = Frontend(sender, hello.process, None, now())
+            self._fleet.frontends[sender] = frontend
+            self._watch(frontend, lambda: self._frontend_gone(frontend))
+            _log.info("frontend %s (pid %d) is here", sender, hello.process.pid)
+        claimed = [report for report in hello.requests if report.worker]
+        if claimed:
+            loop = asyncio.get_running_loop()
+            loop.call_later(CLAIM_SECONDS, self._check_claims, sender, claimed)
+
+    def _check_claims(self, frontend: str, reports: list[RequestReport]) -> None:
+        """Tells a frontend which of its running requests died with their worker unnoticed."""
+        for report in reports:
+            if report.worker not in self._fleet.workers:
+                self._dispatcher.lose((report.request, report.attempt), frontend)
+
+    def _on_worker_heartbeat(self, worker: Worker, beat: PeerHeartbeat) -> None:
+        if beat.steps != worker.steps:
+            worker.steps = beat.steps
+            worker.progressed = worker.heard
+
+    def _on_generate(self, frontend: Frontend, header: Generate, body: bytes) -> None:
+        key = (header.request, header.attempt)
+        if key in self._fleet.waiting or self._fleet.runs(key):
+            return  # submitted again after a restart, and known already
+        self._dispatcher.admit(Waiting(header, frontend.id, body))
+
+    def _on_preload(self, frontend: Frontend, header: Preload, body: bytes) -> None:
+        self._dispatcher.admit(Waiting(header, frontend.id))
+
+    def _on_evict(self, frontend: Frontend, message: Evict, body: bytes) -> None:
+        for worker in list(self._fleet.workers.values()):
+            if worker.digest != message.digest:
+                continue
+            if worker.state is WorkerState.READY and worker.running:
+                worker.enter(WorkerState.DRAINING, now())
+            elif worker.state in (WorkerState.READY, WorkerState.LOADING):
+                self._dispatcher.end(worker, "unloaded on request")
+        self._router.send(frontend.id, Evicted(message.request))
+        self._dispatcher.advance()
+
+    def _on_cancel(self, frontend: Frontend, message: Cancel, body: bytes) -> None:
+        key = (message.request, message.attempt)
+        if self._fleet.remove_waiting(key):
+            return
+        if worker := self._fleet.runs(key):
+            self._router.send(worker.id, message)
+
+    def _on_list_running(self, frontend: Frontend, message: ListRunning, body: bytes) -> None:
+        models = running_models(self._fleet, now(), time.time())
+        self._router.send(frontend.id, RunningList(message.call, models))
+
+    def _on_loaded(self, worker: Worker, message: Loaded) -> None:
+        if worker.state is not WorkerState.LOADING:
+            self._odd.warning("unexpected message", f"Loaded from {worker.id} {worker.state}")
+            return
+        moment = now()
+        worker.enter(WorkerState.READY, moment)
+        worker.model = message.model
+        worker.context_length = message.model.context_length
+        worker.last_used = moment
+        _log.info(
+            "%s is loaded by worker %s in %.2f s, context %d",
+            message.model.name,
+            worker.id,
+            message.duration / 1e9,
+            worker.context_length,
+        )
+        self._dispatcher.advance()
+
+    def _on_load_failed(self, worker: Worker, message: LoadFailed) -> None:
+        if worker.state is not WorkerState.LOADING:
+            return
+        _log.warning("worker %s: %s", worker.id, message.failure.message)
+        self._dispatcher.fail_all(message.digest, message.failure)
+        # It waits for this word, so that its reason cannot be overtaken by its death.
+        self._dispatcher.end(worker, "its model could not be loaded")
+        self._dispatcher.advance()
+
+    def _on_released(self, worker: Worker, message: Released) -> None:
+        worker.running.pop((message.request, message.attempt), None)
+        worker.last_used = worker.progressed = now()
+        if worker.state is WorkerState.DRAINING and not worker.running:
+            self._dispatcher.end(worker, "drained")
+        self._dispatcher.advance()
+
+    # Deaths
+
+    def _worker_gone(self, worker: Worker) -> None:
+        if self._forget(self._fleet.workers, worker) is None:
+            return
+        _log.log(
+            logging.INFO if worker.state is WorkerState.ENDING else logging.WARNING,
+            "worker %s (pid %d) is gone, it was %s",
+            worker.id,
+            worker.process.pid,
+            worker.state,
+        )
+        if worker.state is WorkerState.LOADING:
+            self._dispatcher.fail_load(
+                worker, "the worker process died over it; its file may be damaged"
+            )
+        for key, frontend in worker.running.items():
+            self._dispatcher.lose(key, frontend)
+        self._dispatcher.advance()
+
+    def _frontend_gone(self, frontend: Frontend) -> None:
+        if self._forget(self._fleet.frontends, frontend) is None:
+            return
+        _log.warning("frontend %s (pid %d) is gone", frontend.id, frontend.process.pid)
+        for waiting in self._fleet.waiting_of(frontend.id):
+            self._fleet.remove_waiting(waiting.key)
+        for worker in self._fleet.workers.values():
+            for key, owner in worker.running.items():
+                if owner == frontend.id:
+                    self._router.send(worker.id, Cancel(*key))
+        self._dispatcher.advance()
+
+    def _forget(self, peers: dict[str, Any], peer: Peer) -> Peer | None:
+        """Drops a peer and its descriptor; None when it was dropped before."""
+        if peers.pop(peer.id, None) is None:
+            return None
+        self._router.forget(peer.id)
+        if peer.pidfd is not None:
+            asyncio.get_running_loop().remove_reader(peer.pidfd)
+            os.close(peer.pidfd)
+            peer.pidfd = None
+        return peer
+
+    def _watch(self, peer: Peer, gone: Callable[[], None]) -> None:
+        """Has `gone` called when the peer's process dies, where the host can tell."""
+        peer.pidfd = open_pidfd(peer.process)
+        if peer.pidfd is not None:
+            asyncio.get_running_loop().add_reader(peer.pidfd, gone)
+
+    def _on_stuck(self, peer: str) -> None:
+        """A peer took nothing for a long time."""
+        if worker := self._fleet.workers.get(peer):
+            self._dispatcher.kill(worker, "it takes no messages")
+        elif frontend := self._fleet.frontends.get(peer):
+            self._frontend_gone(frontend)
+
+    # Time
+
+    async def _tick_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            try:
+                self._tick()
+            except Exception:
+                # A fault in one look must not end all later ones.
+                _log.exception("a tick failed")
+
+    def _tick(self) -> None:
+        moment = now()
+        beat = SchedulerHeartbeat(self._boot_id)
+        for worker in list(self._fleet.workers.values()):
+            if reason := self._trouble(worker, moment):
+                if worker.state is WorkerState.LOADING:
+                    # Another worker would only fare the same.
+                    self._dispatcher.fail_load(worker, reason)
+                self._dispatcher.kill(worker, reason)
+            else:
+                self._router.send(worker.id, beat)
+        for frontend in list(self._fleet.frontends.values()):
+            silent = moment - frontend.heard > SILENCE
+            if silent and frontend.pidfd is None:
+                self._frontend_gone(frontend)
+            else:
+                self._router.send(frontend.id, beat)
+        for waiting in list(self._fleet.waiting.values()):
+            deadline = waiting.header.deadline if isinstance(waiting.header, Generate) else None
+            if deadline is not None and deadline < time.time():
+                self._fleet.remove_waiting(waiting.key)
+                message = "the request waited past its deadline"
+                self._dispatcher.fail(waiting, Failure(Code.UNAVAILABLE, message, retry_after=1.0))
+        self._dispatcher.advance()
+
+    def _trouble(self, worker: Worker, moment: float) -> str | None:
+        """Why a worker has to be killed; None while it is well."""
+        settings = self._settings
+        in_state = moment - worker.since
+        if worker.state is WorkerState.LOADING and in_state > settings.load_timeout:
+            return f"it took more than {settings.load_timeout:g} s (PRONK_LOAD_TIMEOUT)"
+        if worker.state is WorkerState.ENDING and in_state > SILENCE:
+            return "it did not end by itself"
+        if moment - worker.heard > settings.stall_timeout:
+            return "its heartbeat stopped"
+        if worker.running and moment - worker.progressed > settings.stall_timeout:
+            return "its engine makes no progress"
+        return None
+
+
+async def run(settings: Settings) -> None:
+    """Runs a scheduler until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stop.set)
+    scheduler = Scheduler(settings)
+    scheduler.start()
+    try:
+        await stop.wait()
+    finally:
+        scheduler.close()

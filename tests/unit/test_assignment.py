@@ -1,0 +1,151 @@
+"""Promises of the placement policy, on made-up fleets."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pronk.scheduler.policies.assignment import (
+    Demand,
+    Dispatch,
+    EndReplica,
+    LoadModel,
+    WorkerState,
+    WorkerView,
+    assign,
+)
+
+A, B, C = "a" * 64, "b" * 64, "c" * 64
+
+
+def demand(n: int, digest: str = A, context: int = 512) -> Demand:
+    return Demand((f"{n:032x}", 1), digest, context)
+
+
+def blank(name: str) -> WorkerView:
+    return WorkerView(name, WorkerState.BLANK)
+
+
+def ready(
+    name: str, digest: str = A, *, free: int = 1, context: int = 4096, used: float = 0.0
+) -> WorkerView:
+    return WorkerView(name, WorkerState.READY, digest, context, free, free > 0, used)
+
+
+def test_nothing_to_do_without_demand():
+    assert assign([], [blank("w0"), ready("w1")]) == []
+
+
+def test_a_request_goes_to_the_replica_of_its_model():
+    workers = [ready("w0", B), ready("w1", A), blank("w2")]
+    assert assign([demand(1)], workers) == [Dispatch(demand(1).id, "w1")]
+
+
+def test_requests_beyond_the_free_slots_wait_in_order_of_arrival():
+    actions = assign([demand(1), demand(2), demand(3)], [ready("w0", free=2)])
+    assert actions == [Dispatch(demand(1).id, "w0"), Dispatch(demand(2).id, "w0")]
+
+
+def test_an_unloaded_model_is_loaded_once_with_context_for_all_that_wait():
+    actions = assign([demand(1, context=512), demand(2, context=2048)], [blank("w0"), blank("w1")])
+    assert actions == [LoadModel("w0", A, 2048)]
+
+
+def test_a_model_that_is_loading_is_not_loaded_again():
+    loading = WorkerView("w0", WorkerState.LOADING, A, 4096)
+    assert assign([demand(1)], [loading, blank("w1")]) == []
+
+
+def test_two_models_get_two_blank_workers():
+    actions = assign([demand(1, A), demand(2, B)], [blank("w0"), blank("w1")])
+    assert actions == [LoadModel("w0", A, 512), LoadModel("w1", B, 512)]
+
+
+def test_without_a_blank_worker_the_least_recently_used_idle_replica_makes_room():
+    workers = [ready("w0", A, used=5), ready("w1", B, used=3)]
+    assert assign([demand(1, C)], workers) == [EndReplica("w1", "another model needs its worker")]
+
+
+def test_a_busy_replica_is_never_ended():
+    assert assign([demand(1, C)], [ready("w0", A, free=0)]) == []
+
+
+def test_a_replica_that_others_wait_for_is_not_ended():
+    actions = assign([demand(1, C), demand(2, A)], [ready("w0", A)])
+    assert actions == [Dispatch(demand(2, A).id, "w0")]
+
+
+def test_a_worker_on_its_way_out_is_waited_for_instead_of_ending_another():
+    ending = WorkerView("w0", WorkerState.ENDING, A)
+    assert assign([demand(1, C)], [ending, ready("w1", B)]) == []
+
+
+def test_a_larger_context_ends_the_idle_replica_and_waits_for_the_busy_one():
+    end = EndReplica("w0", "a request needs a larger context")
+    assert assign([demand(1, context=8192)], [ready("w0"), blank("w1")]) == [end]
+    assert assign([demand(1, context=8192)], [ready("w0", free=0), blank("w1")]) == []
+
+
+def test_a_replica_just_given_a_request_is_not_ended_for_a_larger_context():
+    actions = assign([demand(1), demand(2, context=8192)], [ready("w0")])
+    assert actions == [Dispatch(demand(1).id, "w0")]
+
+
+states = st.sampled_from(list(WorkerState))
+digests = st.sampled_from([A, B, C])
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> tuple[list[Demand], list[WorkerView]]:
+    workers: list[WorkerView] = []
+    for index in range(draw(st.integers(0, 6))):
+        state = draw(states)
+        if state is WorkerState.BLANK:
+            workers.append(blank(f"w{index}"))
+            continue
+        slots = draw(st.integers(0, 3))
+        free = draw(st.integers(0, slots)) if state is WorkerState.READY else 0
+        workers.append(
+            WorkerView(
+                f"w{index}",
+                state,
+                draw(digests),
+                draw(st.sampled_from([512, 4096])),
+                free,
+                free == slots,
+                draw(st.floats(0, 100)),
+            )
+        )
+    demands = [
+        demand(n, draw(digests), draw(st.sampled_from([512, 4096, 8192])))
+        for n in range(draw(st.integers(0, 8)))
+    ]
+    return demands, workers
+
+
+@given(fleets())
+def test_whatever_the_fleet_no_action_breaks_a_rule(fleet: tuple[list[Demand], list[WorkerView]]):
+    demands, workers = fleet
+    views = {worker.id: worker for worker in workers}
+    wanted = {d.id: d for d in demands}
+    actions = assign(demands, workers)
+    dispatched = [action for action in actions if isinstance(action, Dispatch)]
+    for worker in workers:
+        sent = [action for action in dispatched if action.worker == worker.id]
+        assert len(sent) <= worker.free_slots
+    assert len({action.demand for action in dispatched}) == len(dispatched)
+    touched = [action.worker for action in actions if not isinstance(action, Dispatch)]
+    assert len(set(touched)) == len(touched)
+    for action in actions:
+        worker = views[action.worker]
+        match action:
+            case Dispatch(key, _):
+                assert worker.state is WorkerState.READY
+                assert worker.digest == wanted[key].digest
+                assert worker.context_length >= wanted[key].context_length
+            case LoadModel():
+                assert worker.state is WorkerState.BLANK
+            case EndReplica():
+                assert worker.state is WorkerState.READY
+                assert worker.idle
+                assert not any(sent.worker == worker.id for sent in dispatched)

@@ -1,0 +1,171 @@
+"""Channels carry messages both ways, never block, never hoard, and notice a peer that is stuck."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import zmq
+
+from pronk.protocol.channels import Dealer, Outbox, Router
+from pronk.protocol.messages.fleet import PeerHeartbeat
+
+PATIENCE = 20
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="pronk-", dir="/tmp") as directory:
+        yield f"ipc://{directory}/socket"
+
+
+class Inbox:
+    """Collects what arrives, and lets a test wait for it."""
+
+    def __init__(self) -> None:
+        self.messages: list[Any] = []
+        self._grew = asyncio.Event()
+
+    def __call__(self, *message: Any) -> None:
+        self.messages.append(message)
+        self._grew.set()
+
+    async def reach(self, count: int) -> list[Any]:
+        async with asyncio.timeout(PATIENCE):
+            while len(self.messages) < count:
+                self._grew.clear()
+                await self._grew.wait()
+        return self.messages
+
+
+async def test_messages_travel_both_ways_with_their_bodies(endpoint: str):
+    at_router, at_dealer = Inbox(), Inbox()
+    router = Router(endpoint, at_router)
+    dealer = Dealer(endpoint, "peer", at_dealer)
+    assert dealer.send(PeerHeartbeat(1), b"body")
+    assert await at_router.reach(1) == [("peer", PeerHeartbeat(1), b"body")]
+    assert router.send("peer", PeerHeartbeat(2))
+    assert await at_dealer.reach(1) == [(PeerHeartbeat(2), b"")]
+    dealer.close()
+    router.close()
+
+
+async def test_many_messages_arrive_in_order(endpoint: str):
+    inbox = Inbox()
+    router = Router(endpoint, inbox)
+    dealer = Dealer(endpoint, "peer", Inbox())
+    for number in range(5000):
+        assert dealer.send(PeerHeartbeat(number))
+    received = await inbox.reach(5000)
+    assert [message.steps for _, message, _ in received] == list(range(5000))
+    dealer.close()
+    router.close()
+
+
+async def test_what_is_sent_before_the_other_side_is_up_arrives_once_it_is(endpoint: str):
+    dealer = Dealer(endpoint, "peer", Inbox())
+    assert dealer.send(PeerHeartbeat(1))
+    inbox = Inbox()
+    router = Router(endpoint, inbox)
+    await inbox.reach(1)
+    dealer.close()
+    router.close()
+
+
+async def test_a_router_knows_who_is_not_there(endpoint: str):
+    router = Router(endpoint, Inbox())
+    assert not router.send("nobody", PeerHeartbeat())
+    router.close()
+
+
+async def test_a_dealer_keeps_no_more_than_its_outbox_allows(endpoint: str):
+    dealer = Dealer(endpoint, "peer", Inbox(), outbox_bytes=1000)
+    sent = 0
+    while dealer.send(PeerHeartbeat(sent), bytes(100)):
+        sent += 1
+        assert sent < 10
+    assert sent > 0
+    dealer.close()
+
+
+async def test_a_dealer_says_when_the_other_side_takes_nothing(endpoint: str):
+    stuck = asyncio.Event()
+    dealer = Dealer(endpoint, "peer", Inbox(), stuck.set, patience=0.05)
+    dealer.send(PeerHeartbeat())
+    async with asyncio.timeout(PATIENCE):
+        await stuck.wait()
+    dealer.close()
+
+
+async def test_a_router_gives_up_a_peer_that_reads_nothing_and_serves_the_others(endpoint: str):
+    stuck = Inbox()
+    at_router, at_dealer = Inbox(), Inbox()
+    router = Router(endpoint, at_router, stuck, patience=0.2, outbox_bytes=2**30)
+    with zmq.Context() as context, context.socket(zmq.DEALER) as sleeper:
+        sleeper.setsockopt(zmq.IDENTITY, b"sleeper")
+        sleeper.setsockopt(zmq.RCVHWM, 1)
+        sleeper.setsockopt(zmq.LINGER, 0)
+        sleeper.connect(endpoint)
+        dealer = Dealer(endpoint, "reader", at_dealer)
+        dealer.send(PeerHeartbeat())
+        await at_router.reach(1)
+        async with asyncio.timeout(PATIENCE):
+            while not router.send("sleeper", PeerHeartbeat()):
+                await asyncio.sleep(0.01)
+        for _ in range(3000):
+            router.send("sleeper", PeerHeartbeat(), bytes(2000))
+        assert router.send("reader", PeerHeartbeat())
+        await at_dealer.reach(1)
+        assert await stuck.reach(1) == [("sleeper",)]
+        dealer.close()
+        router.close()
+
+
+async def test_garbage_is_dropped_and_what_follows_it_arrives(endpoint: str):
+    inbox = Inbox()
+    router = Router(endpoint, inbox)
+    with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+        stranger.setsockopt(zmq.LINGER, 0)
+        stranger.connect(endpoint)
+        for frames in ([b""], [b"\xc1", b"x"], [b"a", b"b", b"c"], [b"\x92\xa6Cancel\x80"]):
+            stranger.send_multipart(frames)
+        dealer = Dealer(endpoint, "peer", Inbox())
+        dealer.send(PeerHeartbeat(7))
+        assert [message for _, message, _ in await inbox.reach(1)] == [PeerHeartbeat(7)]
+        dealer.close()
+    router.close()
+
+
+async def test_a_new_incarnation_on_the_same_path_is_found_again(endpoint: str):
+    first, second = Inbox(), Inbox()
+    router = Router(endpoint, first)
+    dealer = Dealer(endpoint, "peer", Inbox())
+    dealer.send(PeerHeartbeat(1))
+    await first.reach(1)
+    router.close()
+    router = Router(endpoint, second)
+    async with asyncio.timeout(PATIENCE):
+        while not second.messages:
+            dealer.send(PeerHeartbeat(2))
+            await asyncio.sleep(0.02)
+    dealer.close()
+    router.close()
+
+
+def test_an_outbox_counts_bytes_and_keeps_order():
+    outbox = Outbox(limit=10)
+    assert outbox.put([b"12345"])
+    assert outbox.put([b"12", b"345"])
+    assert not outbox.put([b"1"])
+    taken: list[list[bytes]] = []
+
+    def take_one(frames: list[bytes]) -> bool:
+        taken.append(frames)
+        return len(taken) == 1
+
+    outbox.drain(take_one)
+    assert taken[0] == [b"12345"]
+    assert outbox.bytes == 5

@@ -1,0 +1,138 @@
+"""What arrives is one of our messages, checked field by field, or it is refused."""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pronk.protocol.codec import MAX_HEADER, MalformedMessage, decode, encode
+from pronk.protocol.errors import Code, PronkError
+from pronk.protocol.messages import MESSAGES
+from pronk.protocol.messages.failure import Failure
+from pronk.protocol.messages.fleet import Hello, ProcessIdentity, RequestReport, Role
+from pronk.protocol.messages.generation import (
+    Caller,
+    ChatMessage,
+    Chunk,
+    Chunks,
+    Failed,
+    Generate,
+    GenerateBody,
+    Kind,
+    SamplingOptions,
+)
+
+REQUEST = "0123456789abcdef" * 2
+INCARNATION = "0123456789abcdef"
+EXAMPLES = [
+    Hello(
+        1,
+        Role.FRONTEND,
+        INCARNATION,
+        ProcessIdentity(1, 2, "pid:[3]", "boot"),
+        "ipc:///tmp/x.sock",
+        requests=[RequestReport(REQUEST, 1, INCARNATION)],
+    ),
+    Generate(
+        REQUEST,
+        1,
+        "demo:latest",
+        "ab" * 32,
+        Caller("somebody"),
+        INCARNATION,
+        "ipc:///tmp/x.sock",
+        seed=2**32 - 1,
+        cost=10,
+        keep_alive=-1,
+        prefix=[b"\x00\xff"],
+    ),
+    GenerateBody(
+        Kind.CHAT,
+        SamplingOptions(temperature=0, stop=["\n"]),
+        [ChatMessage("user", "Grüße, 🦙")],
+    ),
+    Chunks([Chunk(REQUEST, 2, 7, [1, 2, 3], "text"), Chunk(REQUEST, 1, 0, [], "")]),
+    Failed(REQUEST, 1, Failure(Code.QUEUE_FULL, "full", 1.5)),
+]
+
+
+@pytest.mark.parametrize("message", EXAMPLES, ids=lambda message: type(message).__name__)
+def test_a_message_comes_back_as_it_was_sent(message: object):
+    assert decode(encode(message)) == message
+
+
+def test_every_message_has_a_name_of_its_own():
+    assert len({id(message) for message in MESSAGES.values()}) == len(MESSAGES)
+    assert all(name == message.__name__ for name, message in MESSAGES.items())
+
+
+def envelope(name: str, **fields: object) -> bytes:
+    return msgpack.packb([name, fields])
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"\xc1",
+        b"\x92",
+        msgpack.packb({"type": "Cancel"}),
+        msgpack.packb(["Cancel"]),
+        msgpack.packb(["Cancel", []]),
+        msgpack.packb(["os.system", {"command": "true"}]),
+        envelope("Cancel", request=REQUEST),
+        envelope("Cancel", request=REQUEST, attempt="1"),
+        envelope("Cancel", request=REQUEST, attempt=True),
+        envelope("Cancel", request=REQUEST, attempt=0),
+        envelope("Cancel", request="../../etc", attempt=1),
+        envelope("Chunks", chunks=[{"request": REQUEST}]),
+        envelope("PeerHeartbeat", steps=2**64 - 1),
+        b"\x91" * 100_000,
+        b"\xdd\xff\xff\xff\xff",
+    ],
+)
+def test_what_is_no_message_is_refused(frame: bytes):
+    with pytest.raises(MalformedMessage):
+        decode(frame)
+
+
+def test_a_frame_over_its_limit_is_refused_before_it_is_parsed():
+    with pytest.raises(MalformedMessage, match="over the limit"):
+        decode(bytes(MAX_HEADER + 1))
+    with pytest.raises(MalformedMessage, match="over the limit of 3"):
+        decode(encode(EXAMPLES[0]), limit=3)
+
+
+def test_unknown_fields_are_ignored_so_that_newer_peers_may_add_some():
+    frame = envelope("Cancel", request=REQUEST, attempt=1, reason="new in version 9")
+    assert decode(frame).attempt == 1
+
+
+def test_only_messages_are_encoded():
+    with pytest.raises(TypeError):
+        encode(object())
+
+
+@given(st.binary(max_size=400))
+def test_no_bytes_at_all_break_the_decoder(frame: bytes):
+    with contextlib.suppress(MalformedMessage):
+        decode(frame)
+
+
+@given(st.sampled_from(EXAMPLES), st.data())
+def test_no_mutation_of_a_message_breaks_the_decoder(message: object, data: st.DataObject):
+    frame = bytearray(encode(message))
+    for _ in range(data.draw(st.integers(1, 4))):
+        frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(MalformedMessage):
+        decode(bytes(frame))
+
+
+def test_an_error_survives_the_wire():
+    error = PronkError(Code.NOT_FOUND, "no such model", retry_after=2)
+    copy = decode(encode(Failed(REQUEST, 1, Failure.of(error)))).failure.error()
+    assert (copy.code, copy.message, copy.retry_after) == (error.code, error.message, 2)
