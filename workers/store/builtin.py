@@ -1,0 +1,51 @@
+"""The built-in demo model, in the form in which the library has its models."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from pathlib import Path
+
+from ...protocol.logs import RateLimitedLog
+from . import demo
+from .files import Remembered, stamp_of
+from .layout import Config, StoredModel
+from .names import ModelName, parse_name
+
+NAME: ModelName = parse_name("demo")
+
+_log = logging.getLogger(__name__)
+
+
+class BuiltinModel:
+    """`demo:latest` as it lies in the package. Read-only, and part of no library."""
+
+    def __init__(self, weights: Path = demo.WEIGHTS) -> None:
+        self._weights = weights
+        self._digests: Remembered[str] = Remembered(1)
+        self._noted = RateLimitedLog(_log)
+
+    def model(self) -> StoredModel | None:
+        """The model; None, and a line in the log, when this installation lacks its file.
+
+        Its digest is that of the file. It counts as modified when it was installed.
+        """
+        try:
+            status = self._weights.stat()
+            stamp = stamp_of(status)
+            digest = self._digests.get(self._weights, stamp)
+            if digest is None:
+                with self._weights.open("rb") as file:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+                self._digests.keep(self._weights, stamp, digest)
+        except OSError as error:
+            self._noted.warning("no demo model", f"its file cannot be read: {error.strerror}")
+            return None
+        return StoredModel(
+            name=NAME,
+            digest=digest,
+            modified_at=max(0.0, status.st_mtime),
+            size=status.st_size,
+            config=Config(format="gguf"),
+            weights=self._weights,
+        )

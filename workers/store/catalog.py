@@ -1,0 +1,287 @@
+"""Answers to the questions of `protocol.messages.library`, from the library and the demo model.
+
+Everything here reads the disk and may take a while: `service` calls it in threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+from ...protocol.errors import Code, PronkError
+from ...protocol.logs import RateLimitedLog
+from ...protocol.messages.library import (
+    DescribeModel,
+    ListModels,
+    ModelDescribed,
+    ModelFacts,
+    ModelList,
+    ModelResolved,
+    ModelShown,
+    ModelSummary,
+    ResolveModel,
+    ShowModel,
+)
+from .builtin import NAME as BUILTIN
+from .builtin import BuiltinModel
+from .details import capabilities_of, details_of, says_all
+from .files import Damaged, Remembered, Unreadable, stamp_of
+from .fitting import fitted, fitted_list
+from .gguf_facts import UNKNOWN, HeaderFacts, facts_of
+from .gguf_metadata import InvalidGGUF, read_header
+from .layout import Library, StoredModel
+from .modelfile import TEXT_KINDS, recipe_of
+from .names import ModelName, parse_name
+
+_log = logging.getLogger(__name__)
+
+_REMEMBERED = 16_384
+_LIST_SECONDS = 2.0
+"""Longest that one list reads headers of models whose config does not say what they are."""
+_MAX_TEXTS = 32
+_UNCHANGING = (0, 0, 0, 0)
+"""The stamp of what belongs to a digest: that never changes."""
+
+Question = ResolveModel | DescribeModel | ListModels | ShowModel
+QUESTIONS = (ResolveModel, DescribeModel, ListModels, ShowModel)
+Answer = ModelResolved | ModelDescribed | ModelList | ModelShown
+
+
+class Catalog:
+    """The library and, unless it is off, the demo model. All methods run in any thread.
+
+    A model called `demo:latest` in the library is its owner's: it hides the built-in one.
+    """
+
+    def __init__(self, library: Library, builtin: BuiltinModel | None) -> None:
+        self._library = library
+        self._builtin = builtin
+        self._facts: Remembered[HeaderFacts | InvalidGGUF] = Remembered(_REMEMBERED)
+        self._by_digest: Remembered[StoredModel] = Remembered(_REMEMBERED)
+        self._noted = RateLimitedLog(_log)
+
+    def answer(self, question: Question) -> Answer:
+        """The answer to one question. Raises `PronkError` when there is none."""
+        match question:
+            case ResolveModel():
+                return self._resolve(question)
+            case DescribeModel():
+                return self._describe(question)
+            case ListModels():
+                return self._list(question)
+            case ShowModel():
+                return self._show(question)
+
+    def _resolve(self, question: ResolveModel) -> ModelResolved:
+        model = self._find(question.name)
+        return ModelResolved(
+            call=question.call,
+            name=model.name.display,
+            digest=model.digest,
+            capabilities=capabilities_of(self._facts_or_none(model)),
+        )
+
+    def _describe(self, question: DescribeModel) -> ModelDescribed:
+        model = self._by_digest.get(question.digest, _UNCHANGING)
+        if model is None:
+            model = next((m for m in self._models() if m.digest == question.digest), None)
+        if model is None or (model.weights and not os.path.isfile(model.weights)):  # noqa: PTH113
+            raise PronkError(
+                Code.NOT_FOUND, "the model was changed or removed since it was asked for; try again"
+            )
+        name = model.name.display
+        if model.weights is None:
+            raise PronkError(
+                Code.LOAD_FAILED,
+                f"model '{name}' has no GGUF file; this version of Pronk runs GGUF models only",
+            )
+        if any(layer.kind == "adapter" for layer in model.layers):
+            raise PronkError(
+                Code.NOT_IMPLEMENTED,
+                f"model '{name}' has an adapter, which this version of Pronk cannot apply",
+            )
+        try:
+            facts = self._header_facts(model)
+        except InvalidGGUF as error:
+            raise _not_gguf(model, str(error)) from None
+        if facts.architecture == UNKNOWN:
+            raise _not_gguf(model, "it does not name its architecture")
+        if facts.missing_bytes:
+            raise _not_gguf(
+                model, f"the last {facts.missing_bytes} bytes of its tensors are missing"
+            )
+        return ModelDescribed(
+            call=question.call,
+            facts=ModelFacts(
+                name=name,
+                digest=model.digest,
+                weights=str(model.weights),
+                size=model.size,
+                context_length=facts.context_length,
+                details=details_of(model, facts),
+            ),
+        )
+
+    def _list(self, question: ListModels) -> ModelList:
+        until = time.monotonic() + _LIST_SECONDS
+        models = sorted(self._models(), key=lambda model: (-model.modified_at, model.name))
+        summaries: list[ModelSummary] = []
+        for model in models:
+            enough = says_all(model.config) or time.monotonic() > until
+            facts = None if enough else self._facts_or_none(model)
+            summaries.append(
+                ModelSummary(
+                    name=model.name.display,
+                    digest=model.digest,
+                    size=model.size,
+                    modified_at=model.modified_at,
+                    details=details_of(model, facts),
+                )
+            )
+        answer = fitted_list(ModelList(question.call, summaries))
+        if left_out := len(models) - len(answer.models):
+            self._noted.warning("list cut", f"its oldest {left_out} models do not fit in an answer")
+        return answer
+
+    def _show(self, question: ShowModel) -> ModelShown:
+        model = self._find(question.name)
+        name = model.name.display
+        try:
+            recipe = recipe_of(name, self._texts(model))
+        except Damaged as error:
+            raise _damaged(name, error) from None
+        metadata: dict[str, Any] = {}
+        tensors: list[dict[str, Any]] = []
+        facts = None
+        if model.weights:
+            try:
+                header = read_header(model.weights, verbose=question.verbose)
+            except InvalidGGUF as error:
+                self._noted.warning("invalid GGUF", f"{name}: {error}")
+            else:
+                facts = facts_of(header)
+                metadata = header.metadata | {"general.parameter_count": header.parameter_count}
+                tensors = [
+                    {"name": t.name, "type": t.type, "shape": t.shape} for t in header.tensors
+                ]
+        chat_template = metadata.get("tokenizer.chat_template")
+        shown = ModelShown(
+            call=question.call,
+            modelfile=recipe.modelfile(),
+            parameters=recipe.parameter_columns(),
+            template=recipe.template or (chat_template if isinstance(chat_template, str) else ""),
+            system=recipe.system,
+            license="\n".join(recipe.licenses),
+            details=details_of(model, facts),
+            model_info=metadata,
+            capabilities=capabilities_of(facts),
+            modified_at=model.modified_at,
+            tensors=tensors,
+        )
+        return fitted(shown, name)
+
+    def _find(self, text: str) -> StoredModel:
+        """The model that a name stands for. Raises `PronkError`."""
+        wanted = parse_name(text)
+        try:
+            model = self._load(wanted)
+        except Damaged as error:
+            raise _damaged(wanted.display, error) from None
+        if model is None and wanted.key == BUILTIN.key and self._builtin:
+            model = self._builtin.model()
+        if model is None:
+            raise self._not_found(wanted, text)
+        self._by_digest.keep(model.digest, _UNCHANGING, model)
+        return model
+
+    def _load(self, wanted: ModelName) -> StoredModel | None:
+        name = self._library.find(wanted)
+        if name is None:
+            return None
+        try:
+            return self._library.load(name)
+        except FileNotFoundError:
+            return None
+
+    def _models(self) -> Iterator[StoredModel]:
+        """Every model that there is; they can all be asked for by digest from now on."""
+        models = self._library.models()
+        if self._builtin and not self._library.find(BUILTIN) and (demo := self._builtin.model()):
+            models = chain(models, (demo,))
+        for model in models:
+            # Copies of a model share its digest: the one that was asked for by name stays.
+            if self._by_digest.get(model.digest, _UNCHANGING) is None:
+                self._by_digest.keep(model.digest, _UNCHANGING, model)
+            yield model
+
+    def _not_found(self, wanted: ModelName, text: str) -> PronkError:
+        if wanted.key == BUILTIN.key:
+            why = (
+                "this installation lacks its file, install Pronk again"
+                if self._builtin
+                else "it is switched off by PRONK_DEMO_MODEL"
+            )
+            return PronkError(Code.NOT_FOUND, f"model '{text}' not found; {why}")
+        builtin = "; `demo` is built in" if self._builtin else ""
+        return PronkError(
+            Code.NOT_FOUND,
+            f"model '{text}' not found; this version of Pronk cannot pull yet: run "
+            f"`ollama pull {wanted.display}` and point PRONK_MODELS at Ollama's library{builtin}",
+        )
+
+    def _texts(self, model: StoredModel) -> dict[str, list[str]]:
+        """The text layers by kind, in the manifest's order. Raises `Damaged`."""
+        texts: dict[str, list[str]] = {}
+        for layer in model.layers:
+            if layer.kind in TEXT_KINDS:
+                found = texts.setdefault(layer.kind, [])
+                if len(found) < _MAX_TEXTS:
+                    found.append(self._library.text(layer))
+        return texts
+
+    def _header_facts(self, model: StoredModel) -> HeaderFacts:
+        """The facts in the model's GGUF header. Raises `InvalidGGUF`, also when there is none."""
+        if model.weights is None:
+            raise InvalidGGUF("there is none")
+        try:
+            stamp = stamp_of(model.weights.stat())
+        except OSError as error:
+            raise InvalidGGUF(f"it cannot be read ({error.strerror})") from None
+        known = self._facts.get(model.weights, stamp)
+        if known is None:
+            try:
+                known = facts_of(read_header(model.weights))
+            except InvalidGGUF as error:
+                known = error
+            self._facts.keep(model.weights, stamp, known)
+        if isinstance(known, InvalidGGUF):
+            raise InvalidGGUF(str(known))
+        return known
+
+    def _facts_or_none(self, model: StoredModel) -> HeaderFacts | None:
+        try:
+            return self._header_facts(model)
+        except InvalidGGUF as error:
+            if model.weights:
+                self._noted.warning("invalid GGUF", f"{model.name.display}: {error}")
+            return None
+
+
+def _damaged(name: str, error: Damaged) -> PronkError:
+    if isinstance(error, Unreadable):
+        return PronkError(Code.LOAD_FAILED, f"model '{name}' cannot be read: {error}")
+    return PronkError(
+        Code.LOAD_FAILED,
+        f"model '{name}' is damaged in the library: {error}; `ollama pull {name}` gets it again",
+    )
+
+
+def _not_gguf(model: StoredModel, problem: str) -> PronkError:
+    return PronkError(
+        Code.LOAD_FAILED,
+        f"model '{model.name.display}' cannot be loaded: its file is not a valid GGUF: {problem}",
+    )

@@ -1,0 +1,38 @@
+"""What lists and descriptions show of a model: its config's word first, then its file's."""
+
+from __future__ import annotations
+
+from ...protocol.messages.library import ModelDetails
+from .gguf_facts import UNKNOWN, HeaderFacts
+from .layout import Config, StoredModel
+
+
+def capabilities_of(facts: HeaderFacts | None) -> list[str]:
+    """In Ollama's words. Tools, thinking, vision and insertion are not served yet."""
+    return ["embedding"] if facts and facts.embeds else ["completion"]
+
+
+def says_all(config: Config) -> bool:
+    """Whether a config names all that a list shows, so that no header has to be read."""
+    return all(
+        value not in ("", UNKNOWN)
+        for value in (config.family, config.parameter_size, config.quantization)
+    )
+
+
+def details_of(model: StoredModel, facts: HeaderFacts | None) -> ModelDetails:
+    """What the config says, else what the file says, else "unknown"."""
+    config = model.config
+
+    def first(said: str, read: str | None) -> str:
+        return said if said not in ("", UNKNOWN) else read or UNKNOWN
+
+    family = first(config.family, facts and facts.architecture)
+    return ModelDetails(
+        parent_model="",
+        format=config.format or ("gguf" if model.weights else UNKNOWN),
+        family=family,
+        families=list(config.families) or [family],
+        parameter_size=first(config.parameter_size, facts and facts.parameter_size),
+        quantization_level=first(config.quantization, facts and facts.quantization),
+    )

@@ -1,0 +1,346 @@
+"""Reads the header of a GGUF file: its metadata, and what its tensors are; never a weight.
+
+The `gguf` package has a reader, but it is neither quick nor bounded: it makes several numpy arrays
+per array element, which took 9 s on a vocabulary of 152 k tokens where this one takes less than
+0.1 s, and it believes every count it reads (the mistake behind CVE-2024-39720). Its tables of
+types are used here. This reader goes through the file once, in a small window (a mapping would be
+a SIGBUS when somebody truncates the file meanwhile), checks every count against what the file can
+hold, and keeps large arrays only when they are asked for and fit in a budget.
+
+The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+import struct
+from dataclasses import dataclass, field
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
+
+MAX_HEADER_BYTES = 64 * 1024 * 1024
+"""Most bytes of a file that are looked at: several times the largest vocabularies known."""
+MAX_PAIRS = 10_000
+MAX_TENSORS = 100_000
+INLINE_ARRAY = 5
+"""Arrays of up to so many elements are always kept."""
+VERBOSE_BUDGET = 16 * 1024 * 1024
+"""Bytes of the file that long arrays may take when they are asked for."""
+
+_STRING_BUDGET = 4 * 1024 * 1024
+_MAX_STRING = 1024 * 1024
+_MAX_NAME = 65_535
+_MAX_DIMENSIONS = 4
+_MAX_COUNT = 2**63 - 1
+_DEFAULT_ALIGNMENT = 32
+_WINDOW = 256 * 1024
+
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+_SCALARS = {
+    GGUFValueType.UINT8: struct.Struct("<B"),
+    GGUFValueType.INT8: struct.Struct("<b"),
+    GGUFValueType.UINT16: struct.Struct("<H"),
+    GGUFValueType.INT16: struct.Struct("<h"),
+    GGUFValueType.UINT32: _U32,
+    GGUFValueType.INT32: struct.Struct("<i"),
+    GGUFValueType.FLOAT32: struct.Struct("<f"),
+    GGUFValueType.BOOL: struct.Struct("<?"),
+    GGUFValueType.UINT64: _U64,
+    GGUFValueType.INT64: struct.Struct("<q"),
+    GGUFValueType.FLOAT64: struct.Struct("<d"),
+}
+
+
+class InvalidGGUF(Exception):
+    """The file is no GGUF file that can be used. The text completes "it is not …: <text>" and
+    holds nothing of the file's own and no path.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """What a header says of one tensor."""
+
+    name: str
+    type: str
+    shape: list[int]
+    """Elements per dimension, the fastest first, as in the file."""
+
+
+@dataclass(slots=True)
+class Header:
+    """The header of a GGUF file, in values that JSON and msgpack can carry."""
+
+    version: int
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    """By key, in the file's order. None stands for a long array or text that was not kept, and for
+    NaN and infinities. Invalid UTF-8 is replaced."""
+    tensors: list[Tensor] = field(default_factory=list[Tensor])
+    """Only when they were asked for."""
+    parameter_count: int = 0
+    """Elements of all tensors."""
+    missing_bytes: int = 0
+    """Bytes of tensor data that the file should have behind its end: more than 0 when the file
+    was cut off."""
+
+
+def read_header(path: Path, *, verbose: bool = False) -> Header:
+    """Reads the header of a file; `verbose` keeps long arrays and the list of tensors.
+
+    Raises `InvalidGGUF` for anything that is not a readable GGUF file of version 2 or 3.
+    """
+    try:
+        # O_NONBLOCK: a FIFO in the file's place must not block.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with FileIO(descriptor) as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise InvalidGGUF("it is not a regular file")
+            return _read(_Window(file, status.st_size), verbose)
+    except OSError as error:
+        raise InvalidGGUF(f"it cannot be read ({error.strerror})") from None
+
+
+def _read(window: _Window, verbose: bool) -> Header:
+    if window.take(4) != b"GGUF":
+        raise InvalidGGUF("it does not begin with 'GGUF'")
+    version = window.u32()
+    if version & 0xFFFF == 0 and version:
+        raise InvalidGGUF("it is in big-endian byte order; only little-endian files are supported")
+    if version not in (2, 3):
+        raise InvalidGGUF(f"its version {version} is not supported; convert it to version 3")
+    tensors, pairs = window.u64(), window.u64()
+    if pairs > MAX_PAIRS:
+        raise InvalidGGUF(f"it claims {pairs} metadata entries")
+    if tensors > MAX_TENSORS:
+        raise InvalidGGUF(f"it claims {tensors} tensors")
+    header = Header(version)
+    values = _Values(window, verbose)
+    for _ in range(pairs):
+        key = window.string(_MAX_NAME)
+        if key in header.metadata:
+            raise InvalidGGUF("a metadata key occurs twice")
+        header.metadata[key] = values.value(window.u32())
+    _read_tensors(window, tensors, header, verbose)
+    return header
+
+
+def _read_tensors(window: _Window, count: int, header: Header, verbose: bool) -> None:
+    data_end = 0
+    for _ in range(count):
+        name = window.string(_MAX_NAME)
+        dimensions = window.u32()
+        if dimensions > _MAX_DIMENSIONS:
+            raise InvalidGGUF(f"a tensor has {dimensions} dimensions")
+        shape = list(struct.unpack(f"<{dimensions}Q", window.take(8 * dimensions)))
+        kind, offset = window.u32(), window.u64()
+        elements = math.prod(shape)
+        header.parameter_count += elements
+        if header.parameter_count > _MAX_COUNT:
+            raise InvalidGGUF("its tensors have more elements than can be counted")
+        type_name, size = _tensor_type(kind, elements)
+        data_end = max(data_end, offset + size)
+        if verbose:
+            header.tensors.append(Tensor(name, type_name, shape))
+    alignment = header.metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
+    if type(alignment) is not int or alignment <= 0 or alignment & (alignment - 1):
+        raise InvalidGGUF("its alignment is not a power of two")
+    data_start = -(-window.position // alignment) * alignment
+    if count:
+        header.missing_bytes = max(0, data_start + data_end - window.file_size)
+
+
+def _tensor_type(kind: int, elements: int) -> tuple[str, int]:
+    """A tensor type's name, and the bytes that so many elements of it take."""
+    try:
+        known = GGMLQuantizationType(kind)
+    except ValueError:  # a newer one: the engine decides about it
+        return f"type {kind}", 0
+    block, size = GGML_QUANT_SIZES[known]
+    return known.name, elements // block * size
+
+
+class _Values:
+    """Decodes metadata values within the budgets of one file."""
+
+    def __init__(self, window: _Window, verbose: bool) -> None:
+        self._window = window
+        self._texts = _STRING_BUDGET
+        self._arrays = VERBOSE_BUDGET if verbose else 0
+
+    def value(self, kind: int) -> Any:
+        """The next value, of type `kind`; None where it is too long to keep."""
+        window = self._window
+        if kind == GGUFValueType.STRING:
+            return self._text()
+        if kind == GGUFValueType.ARRAY:
+            return self._array(window.u32(), window.u64())
+        scalar = _SCALARS.get(kind)  # pyright: ignore[reportArgumentType]
+        if scalar is None:
+            raise InvalidGGUF(f"it has a metadata value of the unknown type {kind}")
+        return _plain(kind, scalar.unpack(window.take(scalar.size)))[0]
+
+    def _text(self) -> str | None:
+        length = self._window.u64()
+        if length > min(_MAX_STRING, self._texts):
+            self._window.skip(length)
+            return None
+        self._texts -= length
+        return self._window.take(length).decode("utf-8", "replace")
+
+    def _array(self, kind: int, count: int) -> list[Any] | None:
+        window = self._window
+        if kind == GGUFValueType.STRING:
+            return self._texts_array(count)
+        scalar = _SCALARS.get(kind)  # pyright: ignore[reportArgumentType]
+        if scalar is None:
+            raise InvalidGGUF(f"it has a metadata array of the unsupported type {kind}")
+        size = scalar.size * count
+        if count > INLINE_ARRAY:
+            if size > self._arrays:
+                window.skip(size)
+                return None
+            self._arrays -= size
+        elements = struct.unpack(f"<{count}{scalar.format[1:]}", window.take(size))
+        return _plain(kind, elements)
+
+    def _texts_array(self, count: int) -> list[str | None] | None:
+        window = self._window
+        if count <= INLINE_ARRAY:
+            return [self._text() for _ in range(count)]
+        start = window.position
+        if 8 * count > self._arrays:
+            window.skip_strings(count)
+            return None
+        kept: list[str | None] = []
+        for done in range(count):
+            length = window.u64()
+            if window.position - start + length > self._arrays:
+                window.skip(length)
+                window.skip_strings(count - done - 1)
+                return None
+            kept.append(window.take(length).decode("utf-8", "replace"))
+        self._arrays -= window.position - start
+        return kept
+
+
+def _plain(kind: int, values: tuple[Any, ...]) -> list[Any]:
+    """Values as JSON can carry them: no NaN or infinity, and float32 in its shortest decimals."""
+    if kind == GGUFValueType.FLOAT32:
+        return [_shortest(value) for value in values]
+    if kind == GGUFValueType.FLOAT64:
+        return [value if math.isfinite(value) else None for value in values]
+    return list(values)
+
+
+_F32 = struct.Struct("<f")
+
+
+def _shortest(value: float) -> float | None:
+    """The float64 with the fewest digits that is the same float32: 1e-05, not 9.99999974e-06."""
+    if not math.isfinite(value):
+        return None
+    if value.is_integer() and abs(value) < 2**24:
+        return value
+    for digits in range(6, 9):
+        rounded = float(f"{value:.{digits}g}")
+        # Rounding may leave the range of float32 at its upper end, which pack refuses.
+        if abs(rounded) < 3.4e38 and _F32.unpack(_F32.pack(rounded))[0] == value:
+            return rounded
+    return float(f"{value:.9g}")
+
+
+class _Window:
+    """A file's first `MAX_HEADER_BYTES`, read once from front to back.
+
+    Every method that advances raises `InvalidGGUF` when the file is not long enough.
+    """
+
+    def __init__(self, file: FileIO, file_size: int) -> None:
+        self._file = file
+        self.file_size = file_size
+        self._limit = min(file_size, MAX_HEADER_BYTES)
+        self._buffer = b""
+        self._start = 0
+        """Offset in the file at which the buffer begins."""
+        self._at = 0
+        """Offset in the buffer of what comes next; may lie behind its end."""
+
+    @property
+    def position(self) -> int:
+        """Offset in the file of what comes next."""
+        return self._start + self._at
+
+    def take(self, count: int) -> bytes:
+        """The next `count` bytes."""
+        self._have(count)
+        self._at += count
+        return self._buffer[self._at - count : self._at]
+
+    def u32(self) -> int:
+        """The next unsigned 32-bit integer."""
+        self._have(4)
+        self._at += 4
+        return _U32.unpack_from(self._buffer, self._at - 4)[0]
+
+    def u64(self) -> int:
+        """The next unsigned 64-bit integer."""
+        self._have(8)
+        self._at += 8
+        return _U64.unpack_from(self._buffer, self._at - 8)[0]
+
+    def string(self, longest: int) -> str:
+        """The next string, which must not be longer than `longest` bytes."""
+        length = self.u64()
+        if length > longest:
+            raise InvalidGGUF(f"it has a name of {length} bytes")
+        return self.take(length).decode("utf-8", "replace")
+
+    def skip(self, count: int) -> None:
+        """Leaves out `count` bytes."""
+        self._check(count)
+        self._at += count
+
+    def skip_strings(self, count: int) -> None:
+        """Leaves out `count` strings, each a length and so many bytes."""
+        self._check(8 * count)
+        length_at = _U64.unpack_from
+        buffer, at = self._buffer, self._at
+        last = len(buffer) - 8
+        for _ in range(count):
+            if at > last:
+                self._at = at
+                self._have(8)
+                buffer, at = self._buffer, self._at
+                last = len(buffer) - 8
+            at += 8 + length_at(buffer, at)[0]
+        self._at = at
+        self._check(0)
+
+    def _check(self, count: int) -> None:
+        if self.position + count <= self._limit:
+            return
+        if self._limit < self.file_size:
+            raise InvalidGGUF(f"its header is longer than {MAX_HEADER_BYTES // 1024**2} MiB")
+        raise InvalidGGUF("it ends within its header")
+
+    def _have(self, count: int) -> None:
+        if self._at + count <= len(self._buffer):
+            return
+        self._check(count)
+        position = self.position
+        self._file.seek(position)
+        wanted = min(max(count, _WINDOW), self._limit - position)
+        chunks: list[bytes] = []
+        while wanted and (chunk := self._file.read(wanted)):
+            chunks.append(chunk)
+            wanted -= len(chunk)
+        self._buffer, self._start, self._at = b"".join(chunks), position, 0
+        if len(self._buffer) < count:
+            raise InvalidGGUF("it ends within its header")

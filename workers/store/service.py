@@ -1,0 +1,151 @@
+"""The store process: answers questions about the model library.
+
+It alone reads the library. Questions come over one socket, are answered in threads because disks
+may be slow, and can all be asked again: whoever gets no answer repeats the question under the same
+`call`, so this process keeps nothing and may be killed at any instant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NoReturn
+
+from ...protocol.channels import Router
+from ...protocol.errors import Code, PronkError
+from ...protocol.logs import RateLimitedLog, configure_logging
+from ...protocol.messages.failure import Failure
+from ...protocol.messages.library import CallFailed, DescribeModel, ResolveModel
+from ...protocol.process import die_with_parent
+from ...protocol.settings import Settings, load_settings
+from ...protocol.state import StateDirectory
+from .builtin import BuiltinModel
+from .catalog import QUESTIONS, Answer, Catalog, Question
+from .layout import Library
+
+_log = logging.getLogger(__name__)
+
+THREADS = 2
+"""Questions of each lane that are answered at the same time."""
+MAX_QUESTIONS = 128
+"""Questions that a lane may hold, waiting ones included; the next ones are told to come back."""
+
+
+class _Lane:
+    """Threads that answer some kinds of questions, so that others do not wait behind them."""
+
+    def __init__(self, name: str) -> None:
+        self.threads = ThreadPoolExecutor(THREADS, f"store-{name}")
+        self.asked: set[tuple[str, str]] = set()
+        """Peer and call of every question that is here."""
+
+
+class Store:
+    """Takes questions from any number of peers and sends each one answer. Lives on one event loop.
+
+    What every request needs (which model is it, where does it lie) has a lane of its own beside
+    lists and descriptions for people, which take longer and which anybody may ask for at any rate.
+    A question that is repeated while it is being answered is dropped: its answer is on its way.
+    """
+
+    def __init__(self, endpoint: str, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._short = _Lane("short")
+        self._long = _Lane("long")
+        self._noted = RateLimitedLog(_log)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._router = Router(endpoint, self._received)
+
+    def close(self) -> None:
+        """Stops answering. What the threads are doing now is left to end by itself."""
+        self._router.close()
+        for task in self._tasks:
+            task.cancel()
+        for lane in (self._short, self._long):
+            lane.threads.shutdown(wait=False, cancel_futures=True)
+
+    def _received(self, peer: str, message: Any, body: bytes) -> None:
+        if not isinstance(message, QUESTIONS):
+            self._noted.warning("not a question", f"{type(message).__name__} from {peer}")
+            return
+        lane = self._short if isinstance(message, ResolveModel | DescribeModel) else self._long
+        if (peer, message.call) in lane.asked:
+            return
+        if len(lane.asked) >= MAX_QUESTIONS:
+            busy = Failure(Code.UNAVAILABLE, "the model library is busy; try again", 1.0)
+            self._router.send(peer, CallFailed(message.call, busy))
+            return
+        lane.asked.add((peer, message.call))
+        task = asyncio.create_task(self._answer(lane, peer, message))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, lane: _Lane, peer: str, question: Question) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            answer = await loop.run_in_executor(lane.threads, self._find, question)
+        finally:
+            lane.asked.discard((peer, question.call))
+        self._router.send(peer, answer)
+
+    def _find(self, question: Question) -> Answer | CallFailed:
+        try:
+            return self._catalog.answer(question)
+        except PronkError as error:
+            return CallFailed(question.call, Failure.of(error))
+        except Exception:
+            _log.exception("%s failed", type(question).__name__)
+            fault = Failure(
+                Code.INTERNAL, "the model library could not answer; see the server's log"
+            )
+            return CallFailed(question.call, fault)
+
+
+async def serve(settings: Settings) -> None:
+    """Answers questions until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    builtin = BuiltinModel() if settings.demo_model == "on" else None
+    store = Store(StateDirectory(settings.state).store, Catalog(Library(settings.models), builtin))
+    there = "" if settings.models.is_dir() else ", which is not there: empty"
+    _log.info("the model library is %s%s", settings.models, there)
+    try:
+        await stop.wait()
+    finally:
+        store.close()
+
+
+def _check_name(settings: Settings) -> None:
+    """Paths of weights travel as text."""
+    try:
+        str(settings.models).encode()
+    except UnicodeEncodeError:
+        shown = ascii(str(settings.models))
+        raise PronkError(
+            Code.INVALID_REQUEST, f"PRONK_MODELS={shown}: the path is not valid UTF-8"
+        ) from None
+
+
+def main() -> NoReturn:
+    """The store process from start to end. Exit status 1, after one line, if it cannot start."""
+    try:
+        settings = load_settings()
+        configure_logging("store", settings.log_level)
+        die_with_parent()
+        _check_name(settings)
+        state = StateDirectory(settings.state)
+        state.prepare()
+        state.lock("store")
+    except PronkError as error:
+        print(error.message, file=sys.stderr)
+        sys.exit(1)
+    asyncio.run(serve(settings))
+    # A thread may hang in a dead network disk for ever. Nothing here needs an orderly end.
+    logging.shutdown()
+    os._exit(0)
