@@ -89,15 +89,19 @@ class _Channel:
         self._loop.add_reader(self._socket.FD, self._wake)
         self._schedule_wake()
 
-    def close(self) -> None:
-        """Gives up everything that waits, and the socket. May be called twice."""
+    def close(self, linger: float = 0.0) -> None:
+        """Gives up everything that waits here, and the socket. May be called twice.
+
+        What ZeroMQ took already it may go on delivering for `linger` seconds, as long as the
+        process is there: `zmq.Context.term` waits for it.
+        """
         if self._closed:
             return
         self._closed = True
         if self._retry:
             self._retry.cancel()
         self._loop.remove_reader(self._socket.FD)
-        self._socket.close()
+        self._socket.close(linger=int(linger * 1000))
 
     def _schedule_wake(self) -> None:
         # The descriptor signals changes only, and any call on the socket may swallow one: after

@@ -1,0 +1,452 @@
+"""A real worker process, a model that recites, and this test as its scheduler and its frontend."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from benchmarks.random_model import write_reciting_model
+
+from pronk.protocol.channels import Router
+from pronk.protocol.codec import VERSION, encode
+from pronk.protocol.errors import Code
+from pronk.protocol.messages.failure import Failure
+from pronk.protocol.messages.fleet import (
+    Hello,
+    PeerHeartbeat,
+    Refused,
+    Role,
+    SchedulerHeartbeat,
+    WhoAreYou,
+    WorkerPhase,
+)
+from pronk.protocol.messages.generation import (
+    Caller,
+    Cancel,
+    ChatMessage,
+    Chunks,
+    Failed,
+    Finished,
+    FinishReason,
+    Generate,
+    GenerateBody,
+    Kind,
+    SamplingOptions,
+    Started,
+)
+from pronk.protocol.messages.library import ModelDetails, ModelFacts
+from pronk.protocol.messages.placement import (
+    Load,
+    Loaded,
+    LoadFailed,
+    Outcome,
+    Released,
+    Unload,
+)
+from pronk.protocol.state import StateDirectory
+
+DIGEST = "d" * 64
+PATIENCE = 60.0
+"""Seconds after which a test that waits in vain gives up: far above what a slow machine needs."""
+
+
+class Inbox:
+    """What arrived at a socket, in order, to be waited for by kind."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[str, Any]] = []
+        self._changed = asyncio.Event()
+
+    def take(self, peer: str, message: Any, body: bytes) -> None:
+        self.messages.append((peer, message))
+        self._changed.set()
+
+    async def wait(self, kind: type[Any], where: Callable[[Any], bool] = lambda m: True) -> Any:
+        """The first message of a kind, removed with everything before it."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                for place, (_, message) in enumerate(self.messages):
+                    if isinstance(message, kind) and where(message):
+                        del self.messages[: place + 1]
+                        return message
+                self._changed.clear()
+                await self._changed.wait()
+
+
+class Stage:
+    """A scheduler and a frontend as a worker sees them, and the worker's process."""
+
+    def __init__(self, root: Path) -> None:
+        self.state = StateDirectory(root / "s")
+        self.state.prepare()
+        self.inbox = Inbox()
+        self.reply = Inbox()
+        self.boot_id = "b" * 16
+        self.frontend_id = "f" * 16
+        self.scheduler = Router(self.state.scheduler, self.inbox.take)
+        self.frontend = Router(self.state.frontend(self.frontend_id), self.reply.take)
+        self.process: asyncio.subprocess.Process | None = None
+        self.worker = ""
+
+    async def start_worker(self) -> Hello:
+        environment = {
+            **{name: value for name, value in os.environ.items() if "PRONK" not in name},
+            "PRONK_STATE": str(self.state.root),
+        }
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "pronk.workers", "worker", "--name", "w-0", env=environment
+        )
+        hello = await self.inbox.wait(Hello)
+        self.worker = hello.incarnation
+        return hello
+
+    def tell(self, message: Any, body: bytes = b"") -> None:
+        assert self.scheduler.send(self.worker, message, body)
+
+    async def load(self, weights: Path) -> Any:
+        details = ModelDetails("", "gguf", "llama", ["llama"], "1M", "F32")
+        facts = ModelFacts("reciter:latest", DIGEST, str(weights), 1, CONTEXT, details)
+        self.tell(Load(facts, CONTEXT, threads=1))
+        return await self.inbox.wait((Loaded, LoadFailed))  # type: ignore[arg-type]
+
+    def ask(self, body: GenerateBody, **changes: Any) -> tuple[str, int]:
+        header = Generate(
+            **{
+                "request": uuid4().hex,
+                "attempt": 1,
+                "model": "reciter:latest",
+                "digest": DIGEST,
+                "caller": Caller(),
+                "frontend": self.frontend_id,
+                "reply_to": self.state.frontend(self.frontend_id),
+                "seed": 7,
+                "cost": 1,
+                **changes,
+            }
+        )
+        self.tell(header, encode(body))
+        return header.request, header.attempt
+
+    async def answer(self) -> tuple[list[int], str, Any]:
+        """Tokens and text up to the end of the answer, and what ended it."""
+        tokens, text = list[int](), ""
+        while True:
+            message = await self.reply.wait((Chunks, Finished, Failed))  # type: ignore[arg-type]
+            if not isinstance(message, Chunks):
+                return tokens, text, message
+            (chunk,) = message.chunks
+            assert chunk.index == len(tokens), "the index counts tokens without a gap"
+            tokens += chunk.tokens
+            text += chunk.text
+
+    async def exit_status(self) -> int:
+        assert self.process
+        async with asyncio.timeout(PATIENCE):
+            return await self.process.wait()
+
+    async def close(self) -> None:
+        if self.process and self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+            await self.process.wait()
+        self.scheduler.close()
+        self.frontend.close()
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    with tempfile.TemporaryDirectory() as root:  # pytest's own are too deep for a socket
+        stage = Stage(Path(root))
+        try:
+            yield stage
+        finally:
+            await stage.close()
+
+
+CHAIN = "abcdéfghij"
+CONTEXT = 32768
+"""Large enough that an endless answer is still going on whenever a test gets to it."""
+
+SIZE = 36_000_000
+"""Bytes of its KV cache alone."""
+
+
+@pytest.fixture(scope="session")
+def reciter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "reciter.gguf"
+    write_reciting_model(path, [CHAIN, "xyx"], context=CONTEXT)
+    return path
+
+
+def chat(content: str = "hello", **options: Any) -> GenerateBody:
+    return GenerateBody(
+        Kind.CHAT, SamplingOptions(**options), messages=[ChatMessage("user", content)]
+    )
+
+
+def endless() -> GenerateBody:
+    """A prompt after which the model says xyxyxy… until the context is full."""
+    return GenerateBody(Kind.COMPLETION, SamplingOptions(temperature=0), prompt="x", raw=True)
+
+
+def libraries_of(pid: int) -> str:
+    maps = Path(f"/proc/{pid}/maps")
+    if not maps.exists():
+        pytest.skip("needs /proc")
+    return maps.read_text()
+
+
+async def test_a_blank_worker_introduces_itself_and_lives(stage: Stage) -> None:
+    hello = await stage.start_worker()
+    assert (hello.version, hello.role, hello.phase) == (VERSION, Role.WORKER, WorkerPhase.BLANK)
+    assert stage.process is not None
+    assert hello.process.pid == stage.process.pid
+    assert hello.model is None
+    assert (await stage.inbox.wait(PeerHeartbeat)).in_flight == 0
+
+
+async def test_a_blank_worker_has_not_touched_llama_cpp(stage: Stage) -> None:
+    hello = await stage.start_worker()
+    assert "libllama" not in libraries_of(hello.process.pid)
+
+
+async def test_it_loads_and_answers_in_order(stage: Stage, reciter: Path) -> None:
+    await stage.start_worker()
+    loaded = await stage.load(reciter)
+    assert isinstance(loaded, Loaded)
+    assert loaded.model.name == "reciter:latest"
+    assert (loaded.model.context_length, loaded.model.slots) == (CONTEXT, 1)
+    assert loaded.model.size_vram == 0
+    assert loaded.model.size > SIZE
+    assert loaded.duration > 0
+
+    request, attempt = stage.ask(chat())
+    assert await stage.reply.wait(Started) == Started(request, attempt, stage.worker)
+    tokens, text, end = await stage.answer()
+    assert text == CHAIN
+    assert isinstance(end, Finished)
+    assert (end.request, end.attempt, end.reason) == (request, attempt, FinishReason.STOP)
+    assert end.eval_count == len(tokens) == len(CHAIN.encode()) + 1, "the ending token counts"
+    assert end.prompt_eval_count > 0
+    assert end.prompt_eval_duration > 0
+    assert end.context is None
+    released = await stage.inbox.wait(Released)
+    assert released == Released(request, attempt, Outcome.FINISHED, end.eval_count)
+
+
+async def test_a_cancelled_request_leaves_and_the_next_one_is_served(
+    stage: Stage, reciter: Path
+) -> None:
+    await stage.start_worker()
+    await stage.load(reciter)
+    request, attempt = stage.ask(endless())
+    await stage.reply.wait(Chunks)
+    assert stage.frontend.send(stage.worker, Cancel(request, attempt))
+    released = await stage.inbox.wait(Released)
+    assert released.outcome is Outcome.CANCELLED
+    assert 0 < released.tokens < CONTEXT - 1, "it did not go on to the end of its context"
+
+    request, attempt = stage.ask(endless())
+    await stage.reply.wait(Started, lambda m: m.request == request)
+    stage.tell(Cancel(request, attempt))
+    assert (await stage.inbox.wait(Released)).outcome is Outcome.CANCELLED
+
+    stage.reply.messages.clear()
+    stage.ask(chat())
+    assert (await stage.answer())[1] == CHAIN
+
+
+async def test_another_attempt_goes_on_behind_the_tokens_of_the_first(
+    stage: Stage, reciter: Path
+) -> None:
+    await stage.start_worker()
+    await stage.load(reciter)
+    stage.ask(chat())
+    tokens, _, _ = await stage.answer()
+    sent = tokens[:5]  # it ends inside of é
+    body = GenerateBody(
+        Kind.CHAT, SamplingOptions(), messages=[ChatMessage("user", "hello")], tokens=sent
+    )
+    request, _ = stage.ask(body, attempt=2)
+    rest, text = [], ""
+    while True:
+        message = await stage.reply.wait((Chunks, Finished))  # type: ignore[arg-type]
+        if isinstance(message, Finished):
+            break
+        assert message.chunks[0].index == len(sent) + len(rest)
+        rest += message.chunks[0].tokens
+        text += message.chunks[0].text
+    assert sent + rest == tokens
+    assert text == "éfghij"
+    assert message.request == request
+    assert message.eval_count == len(tokens)
+
+
+async def test_what_it_cannot_take_is_answered_at_once(stage: Stage, reciter: Path) -> None:
+    await stage.start_worker()
+    blank = stage.ask(chat())
+    failed = await stage.reply.wait(Failed)
+    assert ((failed.request, failed.attempt), failed.failure.code) == (blank, Code.UNAVAILABLE)
+    assert (await stage.inbox.wait(Released)).outcome is Outcome.FAILED
+
+    await stage.load(reciter)
+    stage.ask(chat(), digest="e" * 64)
+    assert (await stage.reply.wait(Failed)).failure.code is Code.UNAVAILABLE
+    stage.ask(endless())
+    await stage.reply.wait(Started)
+    stage.ask(chat())
+    assert (await stage.reply.wait(Failed)).failure.code is Code.UNAVAILABLE
+
+
+async def test_bad_requests_get_their_reason_and_the_worker_lives_on(
+    stage: Stage, reciter: Path
+) -> None:
+    await stage.start_worker()
+    await stage.load(reciter)
+    stage.ask(chat("long " * 1000), context_length=2048)
+    _, _, failed = await stage.answer()
+    assert failed.failure.code is Code.INVALID_REQUEST
+    assert "num_ctx" in failed.failure.message
+    assert (await stage.inbox.wait(Released)).outcome is Outcome.FAILED
+
+    stage.tell(
+        Generate(
+            uuid4().hex,
+            1,
+            "reciter:latest",
+            DIGEST,
+            Caller(),
+            stage.frontend_id,
+            stage.state.frontend(stage.frontend_id),
+            7,
+            1,
+        ),
+        b"\xc1 no body",
+    )
+    assert (await stage.answer())[2].failure.code is Code.INTERNAL
+    stage.ask(chat())
+    assert (await stage.answer())[1] == CHAIN
+
+
+async def test_messages_out_of_place_are_ignored(stage: Stage, reciter: Path) -> None:
+    await stage.start_worker()
+    stage.tell(Released("0" * 32, 1, Outcome.FINISHED, 0))
+    stage.tell(Cancel("0" * 32, 1))
+    assert isinstance(await stage.load(reciter), Loaded)
+    details = ModelDetails("", "gguf", "llama", [], "", "")
+    stage.tell(Load(ModelFacts("other", "e" * 64, "/nowhere", 1, 1, details), 8, 1))
+    stage.ask(chat())
+    assert (await stage.answer())[1] == CHAIN
+
+
+@pytest.fixture(params=["truncated", "random", "empty", "missing"])
+def no_model(request: pytest.FixtureRequest, reciter: Path, tmp_path: Path) -> Path:
+    """A file that cannot be loaded, at a path that nobody may read about."""
+    weights = tmp_path / "secret-place" / "blob"
+    weights.parent.mkdir()
+    data = reciter.read_bytes()
+    content = {"truncated": data[: len(data) // 2], "random": os.urandom(100_000), "empty": b""}
+    if request.param in content:
+        weights.write_bytes(content[request.param])
+    return weights
+
+
+async def test_a_file_that_is_no_model_fails_to_load_with_a_reason(
+    stage: Stage, no_model: Path
+) -> None:
+    await stage.start_worker()
+    failed = await stage.load(no_model)
+    assert isinstance(failed, LoadFailed)
+    assert failed.digest == DIGEST
+    assert failed.failure.code is Code.LOAD_FAILED
+    message = failed.failure.message
+    assert message.startswith("reciter:latest could not be loaded: ")
+    assert len(message) > len("reciter:latest could not be loaded: ") + 10
+    assert "secret-place" not in message
+    assert await stage.exit_status() == 0
+
+
+def crashes(stage: Stage) -> bool:
+    return stage.state.crash_record("w-0").exists()
+
+
+async def test_unload_ends_the_process_and_what_ran_there_hears_of_it(
+    stage: Stage, reciter: Path
+) -> None:
+    await stage.start_worker()
+    await stage.load(reciter)
+    stage.ask(endless())
+    await stage.reply.wait(Chunks)
+    stage.tell(Unload("test"))
+    assert (await stage.reply.wait(Failed)).failure.code is Code.UNAVAILABLE
+    assert await stage.exit_status() == 0
+    assert not crashes(stage)
+
+
+async def test_sigterm_ends_it_in_the_middle_of_a_decode(stage: Stage, reciter: Path) -> None:
+    await stage.start_worker()
+    await stage.load(reciter)
+    stage.ask(endless())
+    await stage.reply.wait(Chunks)
+    assert stage.process
+    stage.process.send_signal(signal.SIGTERM)
+    assert await stage.exit_status() == 0
+    assert not crashes(stage)
+
+
+async def test_a_killed_worker_leaves_its_crash_on_record(stage: Stage) -> None:
+    await stage.start_worker()
+    assert stage.process
+    stage.process.kill()
+    await stage.exit_status()
+    assert crashes(stage)
+
+
+async def test_another_scheduler_is_told_everything(stage: Stage, reciter: Path) -> None:
+    await stage.start_worker()
+    stage.tell(SchedulerHeartbeat(stage.boot_id))
+    await stage.load(reciter)
+    request, attempt = stage.ask(endless())
+    await stage.reply.wait(Chunks)
+    stage.tell(SchedulerHeartbeat("c" * 16))
+    hello = await stage.inbox.wait(Hello)
+    assert hello.phase is WorkerPhase.READY
+    assert hello.model.digest == DIGEST
+    (report,) = hello.requests
+    assert (report.request, report.attempt) == (request, attempt)
+    assert (report.frontend, report.worker) == (stage.frontend_id, stage.worker)
+
+    stage.tell(WhoAreYou("c" * 16))
+    await stage.inbox.wait(Hello)
+    first = await stage.inbox.wait(PeerHeartbeat, lambda m: m.in_flight == 1)
+    assert first.steps > 0
+
+
+async def test_a_refused_worker_leaves_with_an_error(stage: Stage) -> None:
+    await stage.start_worker()
+    stage.tell(Refused(Failure(Code.INVALID_REQUEST, "another version")))
+    assert await stage.exit_status() == 1
+
+
+async def test_a_bad_name_or_setting_is_one_line_and_status_1(tmp_path: Path) -> None:
+    for arguments, changes in (
+        (["--name", "../x"], {}),
+        (["--name", "w-0"], {"PRONK_LOG_LEVEL": "loud"}),
+    ):
+        process = await asyncio.create_subprocess_exec(
+            *[sys.executable, "-m", "pronk.workers", "worker", *arguments],
+            env={**os.environ, "PRONK_STATE": str(tmp_path), **changes},
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, stderr = await asyncio.wait_for(process.communicate(), PATIENCE)
+        assert process.returncode == 1
+        assert len(stderr.decode().splitlines()) == 1

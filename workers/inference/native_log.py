@@ -1,0 +1,85 @@
+"""llama.cpp's log, which alone says why a load failed and how much memory was taken."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import deque
+
+_log = logging.getLogger("llama.cpp")
+
+# ggml_log_level: none, debug, info, warn, error, cont ("goes on with the line before")
+_LEVELS = {2: logging.DEBUG, 3: logging.INFO, 4: logging.ERROR}
+_CONTINUED = 5
+_LONGEST_LINE = 4096
+
+_BUFFER = re.compile(r"^(\w+): +(\S+) (?:(\w+) )?buffer size = +([\d.]+) MiB")
+_FUNCTION = re.compile(r"^(?:error loading model: |[\w:~]+: )+")
+_GENERIC = re.compile(r"^failed to load model\b|^failed to create")
+_PATH = re.compile(r"(?:/[^\s/'\"]+){2,}")
+
+
+class NativeLog:
+    """Takes what llama.cpp writes, passes it on to `logging`, and remembers what loading needs.
+
+    What is called from C must never raise; llama.cpp's debug lines, thousands per load, are
+    dropped unread.
+    """
+
+    def __init__(self) -> None:
+        self._line = ""
+        self._level = logging.DEBUG
+        self._errors: deque[str] = deque(maxlen=16)
+        self._buffers: dict[tuple[str, str], float] = {}
+
+    def write(self, level: int, text: bytes) -> None:
+        """One call of ggml's log callback: a line, or a part of one."""
+        if level == _CONTINUED:
+            self._line = (self._line + text.decode("utf-8", "replace"))[:_LONGEST_LINE]
+        elif level in _LEVELS:
+            self._end_line()
+            self._level = _LEVELS[level]
+            self._line = text.decode("utf-8", "replace")[:_LONGEST_LINE]
+        if self._line.endswith("\n"):
+            self._end_line()
+
+    def _end_line(self) -> None:
+        line, self._line = self._line.strip(), ""
+        if not line.strip("."):
+            return
+        _log.log(self._level, "%s", line)
+        if self._level == logging.ERROR:
+            self._errors.append(line)
+        elif match := _BUFFER.match(line):
+            self._count_buffer(match)
+
+    def _count_buffer(self, match: re.Match[str]) -> None:
+        source, device, kind, mebibytes = match.groups()
+        key = (source, f"{device} {kind}")
+        # A compute buffer is reserved anew when its graph grows; others add to what is there.
+        before = 0.0 if kind == "compute" else self._buffers.get(key, 0.0)
+        self._buffers[key] = before + float(mebibytes)
+
+    @property
+    def allocated(self) -> int:
+        """Bytes of all buffers that llama.cpp reported: weights, KV cache, compute, output."""
+        return int(sum(self._buffers.values()) * 1024 * 1024)
+
+    def forget(self) -> None:
+        """Starts anew, before a load."""
+        self._errors.clear()
+        self._buffers.clear()
+
+    def reason(self, *secrets: str) -> str:
+        """Why the last load failed: the first error that says something, without any path.
+
+        `secrets` are texts, such as the file's name, that must not be in it.
+        """
+        for line in self._errors:
+            reason = _FUNCTION.sub("", line)
+            for secret in filter(None, secrets):
+                reason = reason.replace(secret, "the file")
+            reason = _PATH.sub("the file", reason)
+            if not _GENERIC.match(reason):
+                return "".join(c if c.isprintable() else "?" for c in reason)[:300]
+        return "llama.cpp gave no reason"

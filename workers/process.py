@@ -1,0 +1,338 @@
+"""A worker's one life: blank → loading → ready → exit.
+
+Blank, it has imported all that any model needs except llama_cpp, and waits. `Load` makes it a
+replica of one model; `Unload`, a load that fails, or SIGTERM ends it, because the end of a process
+is the one way to be sure that its memory is back. Its supervisor starts the next blank one.
+
+    blank ──Load──▶ loading ──Loaded──▶ ready ──Unload──▶ exit 0
+                       └────LoadFailed────────Unload──▶ exit 0
+
+The main thread has the sockets and never computes; the engine has a thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from typing import Any, NoReturn
+
+import numpy  # noqa: F401  paid for while blank, like everything that does not take a device
+import uvloop
+import zmq
+
+from ..protocol.channels import Dealer
+from ..protocol.codec import VERSION
+from ..protocol.errors import Code, PronkError
+from ..protocol.logs import RateLimitedLog, configure_logging
+from ..protocol.messages.failure import Failure
+from ..protocol.messages.fleet import (
+    Hello,
+    LoadedModel,
+    PeerHeartbeat,
+    Refused,
+    RequestReport,
+    Role,
+    SchedulerHeartbeat,
+    WhoAreYou,
+    WorkerPhase,
+)
+from ..protocol.messages.generation import (
+    Cancel,
+    Chunk,
+    Chunks,
+    Failed,
+    Finished,
+    Generate,
+    Started,
+)
+from ..protocol.messages.placement import Load, Loaded, LoadFailed, Outcome, Released, Unload
+from ..protocol.process import die_with_parent, new_incarnation, own_identity
+from ..protocol.settings import Settings, load_settings
+from ..protocol.state import StateDirectory
+from .crashes import CrashRecord
+from .frontends import FrontendLink
+from .inference.thread import SLOTS, EngineThread
+
+_log = logging.getLogger(__name__)
+
+_HEARTBEAT_SECONDS = 1.0
+_LINK_IDLE_SECONDS = 60.0
+_LAST_WORDS_SECONDS = 1.0
+"""Longest time that an exit waits for messages that are on their way."""
+
+_Key = tuple[str, int]
+"""Request and attempt."""
+
+
+class Worker:
+    """The main thread's part: talks to the scheduler and to frontends, commands the engine."""
+
+    def __init__(self, settings: Settings, state: StateDirectory) -> None:
+        # A body grows a little on its way from JSON, and by the tokens of an earlier attempt.
+        self._max_body = 2 * settings.max_generation_body
+        self._incarnation = new_incarnation()
+        self._phase = WorkerPhase.BLANK
+        self._model: LoadedModel | None = None
+        self._engine: EngineThread | None = None
+        self._running: dict[_Key, tuple[Generate, FrontendLink]] = {}
+        self._links: dict[str, FrontendLink] = {}
+        self._boot_id: str | None = None
+        self._ignored = RateLimitedLog(_log)
+        self._loop = asyncio.get_running_loop()
+        self._exit: asyncio.Future[int] = self._loop.create_future()
+        self._scheduler = Dealer(
+            state.scheduler,
+            self._incarnation,
+            self._on_scheduler,
+            self._on_scheduler_stuck,
+            max_body=self._max_body,
+        )
+
+    async def run(self) -> int:
+        """Lives until told to end; returns the exit status. Nothing of it may be used after."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._leave, 0)
+        self._say_hello()
+        heart = asyncio.create_task(self._beat())
+        try:
+            return await self._exit
+        finally:
+            heart.cancel()
+            for link in self._links.values():
+                link.close(_LAST_WORDS_SECONDS)
+            self._scheduler.close(_LAST_WORDS_SECONDS)
+
+    def _leave(self, status: int) -> None:
+        if not self._exit.done():
+            self._exit.set_result(status)
+
+    # --- the scheduler
+
+    def _say_hello(self) -> None:
+        reports = [
+            RequestReport(header.request, header.attempt, header.frontend, self._incarnation)
+            for header, _ in self._running.values()
+        ]
+        self._scheduler.send(
+            Hello(
+                version=VERSION,
+                role=Role.WORKER,
+                incarnation=self._incarnation,
+                process=own_identity(),
+                phase=self._phase,
+                model=self._model,
+                requests=reports,
+            )
+        )
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(_HEARTBEAT_SECONDS)
+            steps = self._engine.steps if self._engine else 0
+            self._scheduler.send(PeerHeartbeat(steps, len(self._running)))
+            self._close_idle_links()
+            engine_died = self._engine and not self._engine.is_alive()
+            if engine_died and self._phase is WorkerPhase.READY:
+                _log.error("the engine's thread ended")
+                self._leave(1)
+
+    def _on_scheduler(self, message: Any, body: bytes) -> None:
+        match message:
+            case Generate():
+                self._accept(message, body)
+            case Cancel():
+                self._cancel(message)
+            case SchedulerHeartbeat(boot_id):
+                known, self._boot_id = self._boot_id, boot_id
+                if known not in (None, boot_id):
+                    self._say_hello()
+            case WhoAreYou(boot_id):
+                self._boot_id = boot_id
+                self._say_hello()
+            case Load() if self._phase is WorkerPhase.BLANK:
+                self._load(message)
+            case Unload(reason):
+                self._unload(reason)
+            case Refused(failure):
+                _log.error("the scheduler refused this worker: %s", failure.message)
+                self._leave(1)
+            case _:
+                name = type(message).__name__
+                self._ignored.warning("ignored message", f"{name} while {self._phase}")
+
+    def _on_scheduler_stuck(self) -> None:
+        # Something it must know may be among what was dropped: introduce ourselves again.
+        self._boot_id = ""
+
+    # --- the model
+
+    def _load(self, load: Load) -> None:
+        _log.info("loading %s", load.model.name)
+        self._phase = WorkerPhase.LOADING
+        self._engine = EngineThread(load, self._max_body, self._post)
+        self._engine.start()
+
+    def _unload(self, reason: str) -> None:
+        _log.info("unloading: %s", reason)
+        failure = Failure(
+            Code.UNAVAILABLE, "the model was unloaded under this request; try again", 1.0
+        )
+        for header, link in self._running.values():
+            link.send(Failed(header.request, header.attempt, failure))
+        self._leave(0)
+
+    # --- requests
+
+    def _accept(self, header: Generate, body: bytes) -> None:
+        link = self._link(header.reply_to)
+        if link is None:
+            self._release_unstarted(header)
+            return
+        key = (header.request, header.attempt)
+        if key not in self._running:
+            if self._engine is None or not self._can_take(header):
+                self._bounce(header, link)
+                return
+            self._running[key] = (header, link)
+            self._engine.submit(header, body)
+        link.send(Started(header.request, header.attempt, self._incarnation))
+
+    def _can_take(self, header: Generate) -> bool:
+        return (
+            self._model is not None
+            and self._model.digest == header.digest
+            and len(self._running) < SLOTS
+        )
+
+    def _bounce(self, header: Generate, link: FrontendLink) -> None:
+        """Answers a request that this worker cannot take: the scheduler saw another world."""
+        self._ignored.warning("bounced request", f"while {self._phase}")
+        failure = Failure(Code.UNAVAILABLE, "the model moved under this request; try again", 1.0)
+        link.send(Failed(header.request, header.attempt, failure))
+        self._release_unstarted(header)
+
+    def _release_unstarted(self, header: Generate) -> None:
+        self._scheduler.send(Released(header.request, header.attempt, Outcome.FAILED, 0))
+
+    def _cancel(self, cancel: Cancel) -> None:
+        if self._engine and (cancel.request, cancel.attempt) in self._running:
+            self._engine.cancel(cancel)
+
+    # --- frontends
+
+    def _link(self, endpoint: str) -> FrontendLink | None:
+        link = self._links.get(endpoint)
+        if link is None:
+            try:
+                link = FrontendLink(
+                    endpoint, self._incarnation, self._on_frontend, self._on_frontend_stuck
+                )
+            except zmq.ZMQError as error:
+                self._ignored.warning("unusable endpoint", str(error))
+                return None
+            self._links[endpoint] = link
+        return link
+
+    def _on_frontend(self, link: FrontendLink, message: Any) -> None:
+        match message:
+            case Cancel(request, attempt) if (request, attempt) in self._running and self._running[
+                request, attempt
+            ][1] is link:
+                self._cancel(message)
+            case Cancel():
+                pass  # it crossed the request's end
+            case _:
+                self._ignored.warning("ignored message", f"{type(message).__name__} of a frontend")
+
+    def _on_frontend_stuck(self, link: FrontendLink) -> None:
+        _log.warning("a frontend takes nothing any more; its requests are cancelled")
+        self._links.pop(link.endpoint, None)
+        for header, of_link in self._running.values():
+            if of_link is link:
+                self._cancel(Cancel(header.request, header.attempt))
+
+    def _close_idle_links(self) -> None:
+        busy = {link.endpoint for _, link in self._running.values()}
+        oldest = time.monotonic() - _LINK_IDLE_SECONDS
+        for link in list(self._links.values()):
+            if link.endpoint not in busy and link.last_used < oldest:
+                link.close()
+                del self._links[link.endpoint]
+
+    # --- the engine
+
+    def _post(self, messages: list[Any]) -> None:
+        """Called in the engine's thread."""
+        self._loop.call_soon_threadsafe(self._on_engine, messages)
+
+    def _on_engine(self, messages: list[Any]) -> None:
+        """Passes on what one step gave: one `Chunks` for each frontend, then what ended."""
+        chunks: dict[str, list[Chunk]] = {}
+        for message in messages:
+            if isinstance(message, Chunk):
+                _, link = self._running[message.request, message.attempt]
+                chunks.setdefault(link.endpoint, []).append(message)
+        for endpoint, of_frontend in chunks.items():
+            if link := self._links.get(endpoint):
+                link.send(Chunks(of_frontend))
+        for message in messages:
+            match message:
+                case Finished(request, attempt) | Failed(request, attempt):
+                    self._running[request, attempt][1].send(message)
+                case Released(request, attempt):
+                    del self._running[request, attempt]
+                    self._scheduler.send(message)
+                case Loaded(model):
+                    _log.info("%s is ready, %d MiB", model.name, model.size >> 20)
+                    self._phase, self._model = WorkerPhase.READY, model
+                    self._scheduler.send(message)
+                case LoadFailed():
+                    _log.error("%s", message.failure.message)
+                    self._scheduler.send(message)
+                    # The answer is Unload: a death that overtakes the reason would hide it.
+                    self._loop.call_later(_LAST_WORDS_SECONDS, self._leave, 0)
+                case _:
+                    pass
+
+
+def main(name: str) -> int:
+    """The process called `name`. Returns an exit status, or ends the process itself."""
+    die_with_parent()
+    try:
+        if not name.replace("-", "").replace("_", "").isalnum() or len(name) > 64:
+            raise PronkError(Code.INVALID_REQUEST, f"--name {name!r}: use letters, digits, - and _")
+        settings = load_settings()
+        state = StateDirectory(settings.state)
+        state.prepare()
+    except PronkError as error:
+        print(error.message, file=sys.stderr)
+        return 1
+    configure_logging("worker", settings.log_level)
+    # ggml's abort would start a debugger first, to print a trace.
+    os.environ["GGML_NO_BACKTRACE"] = "1"
+    record = CrashRecord(state.crash_record(name))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: _end(record, 0))
+    if delay := record.begin():
+        _log.warning("%s crashed again and again; waiting %.1f s before work", name, delay)
+        time.sleep(delay)
+
+    async def live() -> int:
+        return await Worker(settings, state).run()
+
+    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    status = runner.run(live())
+    zmq.Context.instance().term()  # waits for the last words, at most as long as they linger
+    return _end(record, status)
+
+
+def _end(record: CrashRecord, status: int) -> NoReturn:
+    """Ends the process at once: a thread in llama.cpp would hold up the interpreter's own exit."""
+    if status == 0:
+        record.clear()
+    logging.shutdown()
+    os._exit(status)
