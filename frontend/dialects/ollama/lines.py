@@ -1,0 +1,77 @@
+"""Generations as Ollama writes them: one JSON object a line, or one for all.
+
+Built from fixed parts around the text, because this runs for every token of every stream.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+import orjson
+
+from ....protocol.messages.generation import Kind
+from ...operations.generation import Completion, Output
+
+_SECOND = 1_000_000_000
+
+
+class _Clock:
+    """The time of day as Ollama writes it, put together anew only once a second."""
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._text = ""
+
+    def __call__(self) -> str:
+        second, fraction = divmod(time.time_ns(), _SECOND)
+        if second != self._second:
+            self._second = second
+            self._text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return f"{self._text}.{fraction:09d}Z"
+
+
+created_at = _Clock()
+"""The time now, RFC 3339 in UTC with nanoseconds."""
+
+
+class Lines:
+    """Writes the answer to one request. `model` is the name that the client sent."""
+
+    def __init__(self, kind: Kind, model: str) -> None:
+        self._head = b'{"model":%s,"created_at":"' % orjson.dumps(model)
+        if kind is Kind.CHAT:
+            self._before, self._after = b'","message":{"role":"assistant","content":', b"}"
+        else:
+            self._before, self._after = b'","response":', b""
+        self._end_of_piece = self._after + b',"done":false}\n'
+
+    def lines(self, output: Output) -> bytes:
+        """A line for each piece of text, and the last line where the end has come."""
+        parts = [self._open(text) + self._end_of_piece for text in output.pieces]
+        if output.completion:
+            parts.append(self.whole("", output.completion))
+        return b"".join(parts)
+
+    def whole(self, text: str, completion: Completion) -> bytes:
+        """The object that ends an answer, with `text` in it."""
+        accounts: dict[str, object] = {"done": True, "done_reason": completion.reason.value}
+        if completion.context is not None:
+            accounts["context"] = completion.context
+        accounts |= {
+            "total_duration": completion.total_duration,
+            "load_duration": completion.load_duration,
+            "prompt_eval_count": completion.prompt_eval_count,
+            "prompt_eval_duration": completion.prompt_eval_duration,
+            "eval_count": completion.eval_count,
+            "eval_duration": completion.eval_duration,
+        }
+        return b"%s%s,%s\n" % (self._open(text), self._after, orjson.dumps(accounts)[1:])
+
+    def notice(self, reason: str) -> bytes:
+        """The answer to a request without a prompt: `load` or `unload` is done."""
+        ending = orjson.dumps({"done": True, "done_reason": reason})[1:]
+        return b"%s%s,%s\n" % (self._open(""), self._after, ending)
+
+    def _open(self, text: str) -> bytes:
+        return b"%s%s%s%s" % (self._head, created_at().encode(), self._before, orjson.dumps(text))

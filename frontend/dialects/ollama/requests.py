@@ -1,0 +1,261 @@
+"""What clients send to Ollama's paths, checked and translated.
+
+Unknown fields are ignored, as in Ollama, and null is the same as absence. In a history that comes
+back, `thinking` and `tool_calls` of a message are accepted and not shown to the model: no model
+here has either yet, so the text is all that there is.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+import orjson
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+
+from ....protocol.durations import parse_duration
+from ....protocol.errors import Code, PronkError
+from ....protocol.messages.generation import ChatMessage, Kind
+from ...operations.generation import GenerationRequest
+from .options import Options, log_ignored
+
+MAX_MESSAGES = 16_384
+MAX_IMAGES = 1_024
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _empty_for_null(value: object) -> object:
+    return "" if value is None else value
+
+
+def _duration(value: object) -> object:
+    return None if value is None else parse_duration(value)
+
+
+def _thinks(value: object) -> object:
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    if value in ("high", "medium", "low", "max"):
+        return True
+    raise ValueError('must be true, false, "high", "medium" or "low"')
+
+
+def _format(value: object) -> object:
+    if value is None or value == "":
+        return None
+    if value == "json" or isinstance(value, dict):
+        return value
+    raise ValueError('must be "json" or a JSON schema')
+
+
+_Text = Annotated[str, BeforeValidator(_empty_for_null)]
+_Images = Annotated[list[str], Field(max_length=MAX_IMAGES)] | None
+_Token = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
+
+    model: Annotated[str, Field(min_length=1)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _legacy_name(cls, value: Any) -> Any:
+        """Ollama's first clients said `name`."""
+        if isinstance(value, dict) and value.get("model") in (None, ""):
+            return {**value, "model": value.get("name") or ""}
+        return value
+
+
+class ShowRequest(_Request):
+    """`POST /api/show`."""
+
+    verbose: bool | None = None
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    role: Annotated[
+        Literal["system", "user", "assistant", "tool"],
+        BeforeValidator(_lower),
+    ]
+    content: _Text = ""
+    images: _Images = None
+    thinking: str | None = None
+    tool_name: str | None = None
+    tool_calls: list[Any] | None = None
+
+
+class _Generation(_Request):
+    """What chat and generate have in common."""
+
+    stream: bool | None = None
+    options: Options | None = None
+    keep_alive: Annotated[float | None, BeforeValidator(_duration)] = None
+    truncate: bool | None = None
+    format: Annotated[Any, BeforeValidator(_format)] = None
+    think: Annotated[bool, BeforeValidator(_thinks)] = False
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+
+    @property
+    def streams(self) -> bool:
+        """Whether the answer comes line by line, as it does unless refused."""
+        return self.stream is not False
+
+    @property
+    def unloads(self) -> bool:
+        """Whether a request without a prompt ends the model's stay instead of beginning it."""
+        return self.keep_alive == 0
+
+    @property
+    def num_ctx(self) -> int | None:
+        """The context that is asked for, in tokens."""
+        return self.options.num_ctx if self.options else None
+
+    def _refuse(self, **fields: object) -> None:
+        """Raises NOT_IMPLEMENTED for what the API has and this version does not."""
+        asked = {
+            "format": self.format is not None,
+            "logprobs": bool(self.logprobs or self.top_logprobs),
+            **fields,
+        }
+        for name, is_asked in asked.items():
+            if is_asked:
+                raise PronkError(
+                    Code.NOT_IMPLEMENTED,
+                    f"{name} is not supported by this version of Pronk; leave it out",
+                )
+
+    def _common(self) -> dict[str, Any]:
+        options = self.options or Options()
+        return {
+            "model": self.model,
+            "options": options.sampling(),
+            "seed": options.seed,
+            "context_length": options.num_ctx,
+            "keep_alive": self.keep_alive,
+            "truncate": self.truncate is not False,
+        }
+
+
+class ChatRequest(_Generation):
+    """`POST /api/chat`."""
+
+    messages: Annotated[list[_Message], Field(max_length=MAX_MESSAGES)] | None = None
+    tools: list[Any] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to answer, so that only the model's stay is meant."""
+        return not self.messages
+
+    def generation(self) -> GenerationRequest:
+        """The request as operations understand it."""
+        self._refuse()
+        messages = self.messages or []
+        needs = {
+            "tools": bool(self.tools),
+            "thinking": self.think,
+            "vision": any(message.images for message in messages),
+        }
+        return GenerationRequest(
+            kind=Kind.CHAT,
+            messages=tuple(ChatMessage(message.role, message.content) for message in messages),
+            needs=tuple(name for name, needed in needs.items() if needed),
+            **self._common(),
+        )
+
+
+class GenerateRequest(_Generation):
+    """`POST /api/generate`."""
+
+    prompt: _Text = ""
+    suffix: _Text = ""
+    system: _Text = ""
+    template: _Text = ""
+    raw: bool | None = None
+    context: list[_Token] | None = None
+    images: _Images = None
+
+    @model_validator(mode="after")
+    def _raw_stands_alone(self) -> Self:
+        if self.raw and (self.template or self.system or self.context):
+            raise ValueError("raw mode does not support template, system, or context")
+        return self
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to answer, so that only the model's stay is meant."""
+        return not self.prompt
+
+    def generation(self) -> GenerationRequest:
+        """The request as operations understand it."""
+        self._refuse(template=self.template)
+        needs = {
+            "insert": bool(self.suffix),
+            "thinking": self.think,
+            "vision": bool(self.images),
+        }
+        return GenerationRequest(
+            kind=Kind.COMPLETION,
+            prompt=self.prompt,
+            system=self.system or None,
+            raw=bool(self.raw),
+            context=tuple(self.context or ()),
+            return_context=not self.raw,
+            needs=tuple(name for name, needed in needs.items() if needed),
+            **self._common(),
+        )
+
+
+def parse(kind: type[_Model], fields: dict[str, object]) -> _Model:
+    """A request of this kind. Raises `PronkError` with one sentence about the first mistake."""
+    log_ignored(fields.get("options"))
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        raise PronkError(Code.INVALID_REQUEST, _sentence(error)) from None
+
+
+def _sentence(error: ValidationError) -> str:
+    problem = error.errors(include_url=False)[0]
+    path = _path(problem["loc"])
+    if problem["type"] == "missing" or (path == "model" and problem["input"] == ""):
+        return f"{path} is required"
+    reason = problem["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    if not path:
+        return reason
+    return f"{path}: {reason}; got {_short(problem['input'])}"
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    path = ""
+    for step in location:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}"
+    return path.removeprefix(".")
+
+
+def _short(value: object) -> str:
+    """What was sent, in JSON, as far as it helps to find the place."""
+    match value:
+        case dict():
+            return "an object"
+        case list():
+            return "an array"
+        case str():
+            return orjson.dumps(value if len(value) <= 40 else value[:40] + "…").decode()
+        case _:
+            return orjson.dumps(value).decode()

@@ -1,0 +1,192 @@
+"""The paths of Ollama's API, and what each one does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from typing import TypeVar
+
+from aiohttp import web
+
+from ....protocol.errors import PronkError
+from ....protocol.messages.generation import Caller, Kind
+from ....protocol.settings import Settings
+from ...answers import INTERNAL_ERROR, error_body, json_response
+from ...bodies import BodyReader, parse_object
+from ...operations.generation import Generation, Generations
+from ...operations.models import Models
+from ...operations.status import Status
+from . import listings
+from .lines import Lines
+from .requests import ChatRequest, GenerateRequest, ShowRequest, parse
+
+_log = logging.getLogger(__name__)
+
+API_VERSION = "0.13.5"
+"""The version of Ollama whose API this is: clients refuse versions that are too old for them."""
+
+GREETING = "Ollama is running"
+"""What scripts compare the root page with to find out whether the server is up."""
+
+CLIENT_PATIENCE = 300.0
+"""Seconds for which a client may leave all that was sent to it unread."""
+
+JSON = "application/json; charset=utf-8"
+NDJSON = "application/x-ndjson"
+
+_NO_LINGER = struct.pack("ii", 1, 0)
+
+_Request = TypeVar("_Request", ChatRequest, GenerateRequest, ShowRequest)
+
+
+class OllamaDialect:
+    """Translates Ollama's API to operations and back."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        bodies: BodyReader,
+        models: Models,
+        generations: Generations,
+        status: Status,
+    ) -> None:
+        self._settings = settings
+        self._bodies = bodies
+        self._models = models
+        self._generations = generations
+        self._status = status
+
+    def routes(self) -> list[web.RouteDef]:
+        """The table. Every GET answers HEAD, too."""
+        return [
+            web.get("/", self.root),
+            web.get("/api/version", self.version),
+            web.get("/api/tags", self.tags),
+            web.get("/api/ps", self.ps),
+            web.post("/api/show", self.show),
+            web.post("/api/chat", self.chat),
+            web.post("/api/generate", self.generate),
+        ]
+
+    async def root(self, request: web.Request) -> web.StreamResponse:
+        """Says that the server is up."""
+        return web.Response(text=GREETING)
+
+    async def version(self, request: web.Request) -> web.StreamResponse:
+        """The API's version, not Pronk's."""
+        return json_response({"version": API_VERSION})
+
+    async def tags(self, request: web.Request) -> web.StreamResponse:
+        """The models of the library."""
+        return json_response(listings.tags(await self._models.list(_caller(request))))
+
+    async def ps(self, request: web.Request) -> web.StreamResponse:
+        """The loaded models."""
+        return json_response(listings.ps(await self._status.running(_caller(request))))
+
+    async def show(self, request: web.Request) -> web.StreamResponse:
+        """Everything about one model."""
+        fields = await self._read_control(request, ShowRequest)
+        shown = await self._models.show(
+            _caller(request), fields.model, verbose=bool(fields.verbose)
+        )
+        return json_response(listings.show(shown))
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        """The next message of a conversation."""
+        return await self._answer(request, await self._read_generation(request, ChatRequest))
+
+    async def generate(self, request: web.Request) -> web.StreamResponse:
+        """The answer to, or the continuation of, one prompt."""
+        return await self._answer(request, await self._read_generation(request, GenerateRequest))
+
+    async def _read_control(self, request: web.Request, kind: type[_Request]) -> _Request:
+        limit = self._settings.max_control_body
+        body = await self._bodies.read(request, limit, "PRONK_MAX_CONTROL_BODY")
+        return parse(kind, parse_object(body))
+
+    async def _read_generation(self, request: web.Request, kind: type[_Request]) -> _Request:
+        limit = self._settings.max_generation_body
+        body = await self._bodies.read(request, limit, "PRONK_MAX_GENERATION_BODY")
+        return parse(kind, parse_object(body))
+
+    async def _answer(
+        self, request: web.Request, asked: ChatRequest | GenerateRequest
+    ) -> web.StreamResponse:
+        caller = _caller(request)
+        kind = Kind.CHAT if isinstance(asked, ChatRequest) else Kind.COMPLETION
+        lines = Lines(kind, asked.model)
+        if asked.is_empty:
+            reason = await self._set_stay(caller, asked)
+            return _object(lines.notice(reason))
+        wanted = asked.generation()
+        with await self._generations.start(caller, wanted, lambda: _abort(request)) as generation:
+            if asked.streams:
+                return await _stream(request, generation, lines)
+            return await _collect(generation, lines)
+
+    async def _set_stay(self, caller: Caller, asked: ChatRequest | GenerateRequest) -> str:
+        """Loads or unloads a model without a prompt; returns Ollama's word for what was done."""
+        if asked.unloads:
+            await self._generations.evict(caller, asked.model)
+            return "unload"
+        await self._generations.preload(
+            caller, asked.model, keep_alive=asked.keep_alive, context_length=asked.num_ctx
+        )
+        return "load"
+
+
+def _caller(request: web.Request) -> Caller:
+    return Caller()
+
+
+def _abort(request: web.Request) -> None:
+    """Cuts the connection, and has the kernel drop what it still holds for the client, too."""
+    if request.transport:
+        connection = request.transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        request.transport.abort()
+
+
+def _object(body: bytes) -> web.Response:
+    return web.Response(body=body, headers={"Content-Type": JSON})
+
+
+async def _collect(generation: Generation, lines: Lines) -> web.StreamResponse:
+    """The whole answer in one object."""
+    pieces: list[str] = []
+    while True:
+        output = await generation.take()
+        pieces += output.pieces
+        if output.completion:
+            return _object(lines.whole("".join(pieces), output.completion))
+
+
+async def _stream(request: web.Request, generation: Generation, lines: Lines) -> web.StreamResponse:
+    """The answer line by line. The status line waits for the first of them, so that what fails
+    before it has a status of its own; what fails later is told on a last line.
+    """
+    output = await generation.take()
+    response = web.StreamResponse(headers={"Content-Type": NDJSON})
+    await response.prepare(request)
+    try:
+        try:
+            while True:
+                async with asyncio.timeout(CLIENT_PATIENCE):
+                    await response.write(lines.lines(output))
+                if output.completion:
+                    break
+                output = await generation.take()
+        except PronkError as error:
+            await response.write(error_body(error.message) + b"\n")
+        except (ConnectionError, TimeoutError):
+            raise
+        except Exception:
+            _log.exception("a stream failed")
+            await response.write(error_body(INTERNAL_ERROR) + b"\n")
+        await response.write_eof()
+    except (ConnectionError, TimeoutError):
+        _abort(request)  # the client is gone, or as good as gone
+    return response

@@ -1,0 +1,249 @@
+"""Generating text: from a validated request to a stream of pieces with its accounts at the end."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+from uuid import uuid4
+
+from ...protocol.codec import encode
+from ...protocol.errors import Code, PronkError
+from ...protocol.messages.generation import (
+    Caller,
+    ChatMessage,
+    Evict,
+    Finished,
+    FinishReason,
+    Generate,
+    GenerateBody,
+    Kind,
+    Preload,
+    SamplingOptions,
+)
+from ..relay import Relay
+from ..stream import Stream
+from .models import Models
+from .policy import require_capabilities
+from .prefix import prefix_chain
+
+BYTES_PER_TOKEN = 4
+"""Of text, about: good enough to compare requests before anything has read them."""
+
+USUAL_ANSWER = 256
+"""Tokens that an answer without a bound is taken to have, for the same purpose."""
+
+FOR_EVER = 10 * 365 * 86400.0
+"""Seconds of keep_alive from which on nobody counts any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """A request for text, as every dialect understands it. See `GenerateBody` for the fields."""
+
+    model: str
+    kind: Kind
+    options: SamplingOptions
+    messages: tuple[ChatMessage, ...] = ()
+    prompt: str = ""
+    system: str | None = None
+    raw: bool = False
+    truncate: bool = True
+    context: tuple[int, ...] = ()
+    return_context: bool = False
+    seed: int | None = None
+    """None or negative for a random one."""
+    context_length: int | None = None
+    keep_alive: float | None = None
+    needs: tuple[str, ...] = ()
+    """Capabilities that the model must have beside completion, in Ollama's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """How a generation ended, and its accounts. Durations are nanoseconds.
+
+    `total_duration` is never less than the sum of the three others.
+    """
+
+    reason: FinishReason
+    total_duration: int
+    load_duration: int
+    """From the acceptance of the request until it left the queue, loading included."""
+    prompt_eval_count: int
+    prompt_eval_duration: int
+    eval_count: int
+    eval_duration: int
+    context: list[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """All text that was ready at once, and the end if it has come."""
+
+    pieces: list[str]
+    completion: Completion | None
+
+
+class Generation:
+    """A generation under way. Leaving its `with` block before its end cancels it."""
+
+    def __init__(self, relay: Relay, stream: Stream, accepted_at: int) -> None:
+        self._relay = relay
+        self._stream = stream
+        self._accepted_at = accepted_at
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._relay.abandon(self._stream)
+
+    async def take(self) -> Output:
+        """What is ready, as soon as something is. Nothing follows an output with a completion.
+
+        Raises the `PronkError` that ended the generation.
+        """
+        delivery = await self._stream.take()
+        finished = delivery.finished
+        return Output(delivery.pieces, self._account(finished) if finished else None)
+
+    def _account(self, finished: Finished) -> Completion:
+        ended_at = self._stream.finished_at or time.monotonic_ns()
+        started_at = self._stream.started_at or ended_at
+        # The worker's clock is not ours: what it measured stands, and ours gives way.
+        working = finished.prompt_eval_duration + finished.eval_duration
+        total = max(ended_at - self._accepted_at, working)
+        return Completion(
+            reason=finished.reason,
+            total_duration=total,
+            load_duration=min(started_at - self._accepted_at, total - working),
+            prompt_eval_count=finished.prompt_eval_count,
+            prompt_eval_duration=finished.prompt_eval_duration,
+            eval_count=finished.eval_count,
+            eval_duration=finished.eval_duration,
+            context=finished.context,
+        )
+
+
+class Generations:
+    """Starting generations, and having models loaded for them or unloaded."""
+
+    def __init__(self, models: Models, relay: Relay) -> None:
+        self._models = models
+        self._relay = relay
+
+    async def start(
+        self,
+        caller: Caller,
+        request: GenerationRequest,
+        on_overflow: Callable[[], None] = lambda: None,
+    ) -> Generation:
+        """Submits a request. `on_overflow` is called when its reader fell too far behind.
+
+        Raises `PronkError`: the model is unknown or cannot do this, or nothing can be taken now.
+        """
+        accepted_at = time.monotonic_ns()
+        model = await self._models.resolve(caller, request.model)
+        require_capabilities(request.model, model, ("completion", *request.needs))
+        parts = _parts(request)
+        header = Generate(
+            request=uuid4().hex,
+            attempt=1,
+            model=model.name,
+            digest=model.digest,
+            caller=caller,
+            frontend=self._relay.incarnation,
+            reply_to=self._relay.endpoint,
+            seed=resolve_seed(request.seed),
+            cost=_cost(request, parts),
+            keep_alive=_keep_alive(request.keep_alive),
+            context_length=request.context_length,
+            prefix=prefix_chain(model.digest, parts),
+        )
+        body = GenerateBody(
+            kind=request.kind,
+            options=request.options,
+            messages=list(request.messages),
+            prompt=request.prompt,
+            system=request.system,
+            raw=request.raw,
+            truncate=request.truncate,
+            context=list(request.context),
+            return_context=request.return_context,
+        )
+        stream = self._relay.submit(header, encode(body), on_overflow)
+        return Generation(self._relay, stream, accepted_at)
+
+    async def preload(
+        self,
+        caller: Caller,
+        name: str,
+        *,
+        keep_alive: float | None = None,
+        context_length: int | None = None,
+    ) -> None:
+        """Returns when the model is ready for requests. Raises `PronkError` when it cannot be."""
+        model = await self._models.resolve(caller, name)
+        require_capabilities(name, model, ("completion",))
+        await self._relay.preload(
+            Preload(
+                request=uuid4().hex,
+                model=model.name,
+                digest=model.digest,
+                caller=caller,
+                keep_alive=_keep_alive(keep_alive),
+                context_length=context_length,
+            )
+        )
+
+    async def evict(self, caller: Caller, name: str) -> None:
+        """Has the model unloaded as soon as it is idle; no matter if it was not loaded."""
+        model = await self._models.resolve(caller, name)
+        await self._relay.evict(Evict(uuid4().hex, model.digest, caller))
+
+
+def resolve_seed(seed: int | None) -> int:
+    """A seed of 32 bits: the given one's lower half, or a random one for None and negatives.
+
+    Resolved once, before the first attempt, so that a later attempt draws the same tokens.
+    """
+    return secrets.randbits(32) if seed is None or seed < 0 else seed & 0xFFFFFFFF
+
+
+def _keep_alive(seconds: float | None) -> float | None:
+    if seconds is not None and not math.isfinite(seconds):
+        raise PronkError(Code.INVALID_REQUEST, "keep_alive: is not a finite duration")
+    if seconds is None or seconds <= FOR_EVER:
+        return seconds
+    return -1.0
+
+
+def _parts(request: GenerationRequest) -> list[tuple[str, bytes]]:
+    """The prompt in the order in which a model reads it."""
+    parts = [("system", request.system.encode())] if request.system else []
+    if request.context:
+        parts.append(("context", _token_bytes(request.context)))
+    parts += [(message.role, message.content.encode()) for message in request.messages]
+    if request.prompt:
+        parts.append(("raw" if request.raw else "user", request.prompt.encode()))
+    return parts
+
+
+def _token_bytes(tokens: tuple[int, ...]) -> bytes:
+    return b"".join(token.to_bytes(4, "little") for token in tokens)
+
+
+def _cost(request: GenerationRequest, parts: list[tuple[str, bytes]]) -> int:
+    read = sum(len(text) // BYTES_PER_TOKEN + 1 for _, text in parts)
+    limit = request.options.num_predict
+    return read + (limit if limit is not None and limit > 0 else USUAL_ANSWER)

@@ -1,0 +1,291 @@
+"""Carries requests to the scheduler and answers from the workers back, for every dialect alike.
+
+The frontend owns a request from its acceptance to its last byte. It submits it, takes the answer
+straight from the worker, submits it again when the scheduler was replaced or a worker died over it
+before anything was shown, and cancels it when its client went away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..protocol.channels import DEFAULT_OUTBOX_BYTES, Router
+from ..protocol.codec import VERSION
+from ..protocol.errors import Code, PronkError
+from ..protocol.logs import RateLimitedLog
+from ..protocol.messages.failure import Failure
+from ..protocol.messages.fleet import Hello, RequestReport, Role
+from ..protocol.messages.generation import (
+    Cancel,
+    Chunk,
+    Chunks,
+    Evict,
+    Failed,
+    Finished,
+    Generate,
+    Lost,
+    Preload,
+    Started,
+)
+from ..protocol.messages.status import ListRunning, RunningList
+from ..protocol.process import new_incarnation, own_identity
+from ..protocol.settings import Settings
+from ..protocol.state import StateDirectory
+from .link import GONE, SchedulerLink, unavailable
+from .stream import Phase, Stream, Verdict
+
+_log = logging.getLogger(__name__)
+
+QUESTION_SECONDS = 5.0
+"""Longest wait for an answer that the scheduler has at hand."""
+
+PRELOAD_QUEUEING_SECONDS = 300.0
+"""Longest wait of a load for a free worker, beside the time that loading itself may take."""
+
+
+class Relay:
+    """Everything that this frontend has in flight.
+
+    `on_refused` hears why the scheduler does not accept this process, which then has no purpose.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        on_refused: Callable[[Failure], None] = lambda failure: None,
+    ) -> None:
+        self._settings = settings
+        self._streams: dict[str, Stream] = {}
+        self._odd = RateLimitedLog(_log)
+        self._closing: PronkError | None = None
+        self.incarnation = new_incarnation()
+        state = StateDirectory(settings.state)
+        self.endpoint = state.frontend(self.incarnation)
+        self._identity = own_identity()
+        self._router = Router(self.endpoint, self._from_worker, self._forget_worker)
+        self._link = SchedulerLink(
+            state.scheduler,
+            self.incarnation,
+            hello=self._hello,
+            on_announced=self._submit_waiting,
+            on_message=self._from_scheduler,
+            on_beat=self._beat,
+            on_refused=on_refused,
+            outbox_bytes=max(DEFAULT_OUTBOX_BYTES, 2 * settings.max_generation_body),
+        )
+
+    def submit(
+        self, header: Generate, body: bytes, on_overflow: Callable[[], None] = lambda: None
+    ) -> Stream:
+        """Sends a request on its way; `abandon` or the end of the stream releases it.
+
+        `on_overflow` is called when the client left more than `max_stream_buffer` bytes waiting.
+        Raises `PronkError` when the body is over its bound, or nothing can be submitted now.
+        """
+        if self._closing:
+            raise self._closing
+        if len(body) > self._settings.max_generation_body:
+            raise PronkError(
+                Code.TOO_LARGE,
+                f"the request takes {len(body)} bytes, the limit is "
+                f"{self._settings.max_generation_body} (PRONK_MAX_GENERATION_BODY)",
+            )
+        self._make_room(body)
+        stream = Stream(header, body, self._settings.max_stream_buffer, on_overflow)
+        self._streams[header.request] = stream
+        self._submit(stream)
+        return stream
+
+    def abandon(self, stream: Stream) -> None:
+        """Ends a stream that nobody waits for any more. May be called for one that has ended."""
+        if self._streams.get(stream.header.request) is stream:
+            self._end(stream, PronkError(Code.CANCELLED, "the client went away"))
+
+    async def preload(self, question: Preload) -> None:
+        """Returns when the model is ready. Raises `PronkError` when it does not become so."""
+        patience = self._settings.load_timeout + PRELOAD_QUEUEING_SECONDS
+        try:
+            await self._ask(question.request, question, patience)
+        except BaseException:
+            # Whoever asked is gone or has given up: the load need not wait for a worker any more.
+            self._link.send(Cancel(question.request, 1))
+            raise
+
+    async def evict(self, question: Evict) -> None:
+        """Returns when no new request reaches the model as it was loaded."""
+        await self._ask(question.request, question, QUESTION_SECONDS)
+
+    async def list_running(self, question: ListRunning) -> RunningList:
+        """The loaded models. Raises `PronkError` while the scheduler is down."""
+        return await self._ask(question.call, question, QUESTION_SECONDS)
+
+    def drain(self, error: PronkError) -> None:
+        """Ends everything with `error`, and refuses what comes after it."""
+        self._closing = error
+        for stream in list(self._streams.values()):
+            self._end(stream, error)
+        self._link.fail_questions(error)
+
+    def close(self) -> None:
+        """Closes the sockets and removes this frontend's from the state directory."""
+        self._link.close()
+        self._router.close()
+        with contextlib.suppress(FileNotFoundError):
+            Path(self.endpoint.removeprefix("ipc://")).unlink()
+
+    def _make_room(self, body: bytes) -> None:
+        """Raises `PronkError` where the request cannot wait for the scheduler's return.
+
+        While the scheduler is there, its own bounds on the queue decide.
+        """
+        if self._link.silence > GONE:
+            raise unavailable()
+        if self._link.up:
+            return
+        held = [stream.body for stream in self._streams.values() if stream.phase is Phase.WAITING]
+        size = len(body) + sum(map(len, held))
+        if len(held) >= self._settings.max_queue or size > self._settings.max_queue_bytes:
+            raise PronkError(
+                Code.QUEUE_FULL,
+                "server busy, please try again: too many requests wait for the scheduler's return",
+                retry_after=5.0,
+            )
+
+    async def _ask(self, key: str, question: Any, patience: float) -> Any:
+        if self._closing:
+            raise self._closing
+        return await self._link.ask(key, question, patience)
+
+    # Towards the scheduler
+
+    def _hello(self) -> Hello:
+        return Hello(
+            version=VERSION,
+            role=Role.FRONTEND,
+            incarnation=self.incarnation,
+            process=self._identity,
+            endpoint=self.endpoint,
+            requests=[
+                RequestReport(*stream.key, frontend=self.incarnation, worker=stream.worker)
+                for stream in self._streams.values()
+            ],
+        )
+
+    def _submit_waiting(self) -> None:
+        for stream in list(self._streams.values()):
+            if stream.phase is Phase.WAITING:
+                self._submit(stream)
+
+    def _submit(self, stream: Stream) -> None:
+        if not self._link.send(stream.header, stream.body):
+            self._end(stream, unavailable())
+
+    def _beat(self) -> int:
+        if self._link.silence > GONE:
+            for stream in list(self._streams.values()):
+                if stream.phase is Phase.WAITING:
+                    self._end(stream, unavailable())
+        return len(self._streams)
+
+    def _from_scheduler(self, message: Any) -> None:
+        match message:
+            case Failed(request, attempt, failure):
+                if stream := self._current(request, attempt):
+                    self._finish(stream, failure.error())
+            case Lost(request, attempt, failure):
+                if stream := self._current(request, attempt):
+                    self._attempt_lost(stream, failure.error())
+            case _:
+                self._odd.warning("unexpected message", f"{type(message).__name__} (scheduler)")
+
+    # From the workers
+
+    def _from_worker(self, worker: str, message: Any, body: bytes) -> None:
+        match message:
+            case Chunks(chunks):
+                for chunk in chunks:
+                    self._on_chunk(worker, chunk)
+            case Started(request, attempt, _):
+                self._awaited(worker, request, attempt)
+            case Finished(request, attempt):
+                stream = self._awaited(worker, request, attempt)
+                if stream and stream.finish(message) is Verdict.GAP:
+                    self._attempt_lost(stream, _incomplete())
+                elif stream:
+                    self._streams.pop(request)
+            case Failed(request, attempt, failure):
+                if stream := self._current(request, attempt):
+                    self._finish(stream, failure.error())
+            case _:
+                self._odd.warning("unexpected message", f"{type(message).__name__} from {worker}")
+
+    def _on_chunk(self, worker: str, chunk: Chunk) -> None:
+        stream = self._awaited(worker, chunk.request, chunk.attempt)
+        if stream is None:
+            return
+        match stream.add(chunk):
+            case Verdict.GOOD:
+                pass
+            case Verdict.GAP:
+                self._cancel(stream)
+                self._attempt_lost(stream, _incomplete())
+            case Verdict.OVERFLOW:
+                self._odd.warning("slow client", "dropped beyond PRONK_MAX_STREAM_BUFFER")
+                self._end(
+                    stream,
+                    PronkError(
+                        Code.SLOW_CLIENT, "the answer was read too slowly and has been dropped"
+                    ),
+                )
+                stream.on_overflow()
+
+    def _awaited(self, worker: str, request: str, attempt: int) -> Stream | None:
+        """The stream that this worker's message belongs to, running from now on.
+
+        What nobody waits for is cancelled: its client left while the request was on its way.
+        """
+        stream = self._current(request, attempt)
+        if stream and stream.worker in (None, worker):
+            stream.started(worker)
+            return stream
+        self._router.send(worker, Cancel(request, attempt))
+        return None
+
+    def _forget_worker(self, worker: str) -> None:
+        self._odd.warning("stuck worker", f"{worker} takes no messages")
+
+    # Both
+
+    def _current(self, request: str, attempt: int) -> Stream | None:
+        stream = self._streams.get(request)
+        return stream if stream and stream.header.attempt == attempt else None
+
+    def _attempt_lost(self, stream: Stream, error: PronkError) -> None:
+        if stream.try_again():
+            _log.info("request %s: attempt %d follows a lost one", *stream.key)
+            self._submit(stream)
+        else:
+            self._finish(stream, error)
+
+    def _finish(self, stream: Stream, error: PronkError) -> None:
+        self._streams.pop(stream.header.request, None)
+        stream.fail(error)
+
+    def _end(self, stream: Stream, error: PronkError) -> None:
+        """Ends a stream that others may still be working on."""
+        self._cancel(stream)
+        self._finish(stream, error)
+
+    def _cancel(self, stream: Stream) -> None:
+        message = Cancel(*stream.key)
+        if stream.worker:
+            self._router.send(stream.worker, message)
+        self._link.send(message)
+
+
+def _incomplete() -> PronkError:
+    return PronkError(Code.WORKER_LOST, "a part of the answer was lost on its way; try again")

@@ -1,0 +1,205 @@
+"""The frontend's process: its socket, its application, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import stat
+from collections.abc import Callable
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from ..protocol.errors import Code, PronkError
+from ..protocol.logs import RateLimitedLog
+from ..protocol.messages.failure import Failure
+from ..protocol.settings import Settings
+from ..protocol.state import StateDirectory
+from .answers import errors_as_json
+from .bodies import BodyReader
+from .dialects.ollama.routes import OllamaDialect
+from .library import Library
+from .operations.generation import Generations
+from .operations.models import Models
+from .operations.status import VERSION, Status
+from .origins import Origins
+from .relay import Relay
+
+_log = logging.getLogger(__name__)
+
+BACKLOG = 2048
+
+UNSENT_BYTES = 64 * 1024
+"""What the kernel may hold for a client that does not read. By itself it takes megabytes, and a
+slow client would be noticed minutes late."""
+
+HANDLER_SECONDS = 0.7
+"""How long a handler may take to end its answer at shutdown; aiohttp grants it twice."""
+
+FAREWELL_SECONDS = 0.05
+"""For the last messages to leave: closing a socket drops what its thread has not sent."""
+
+
+class Frontend:
+    """One frontend on one listening socket. `start` it, and `stop` it.
+
+    `on_refused` hears why the scheduler does not accept this process.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        listener: socket.socket,
+        on_refused: Callable[[Failure], None] = lambda failure: None,
+    ) -> None:
+        state = StateDirectory(settings.state)
+        state.prepare()
+        self._listener = listener
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # every accepted connection has it from here
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+        self._library = Library(state.store)
+        self._relay = Relay(settings, on_refused)
+        models = Models(settings, self._library)
+        dialect = OllamaDialect(
+            settings,
+            BodyReader(settings.max_queue_bytes),
+            models,
+            Generations(models, self._relay),
+            Status(self._relay),
+        )
+        origins = Origins(settings.origins, str(listener.getsockname()[0]))
+        app = web.Application(
+            middlewares=[errors_as_json, origins.middleware],
+            client_max_size=settings.max_generation_body,
+        )
+        app.add_routes(dialect.routes())
+        app.on_response_prepare.append(_name_server)
+        app.on_response_prepare.append(origins.mark)
+        app.on_shutdown.append(self._drain)
+        self._runner = web.AppRunner(
+            app,
+            handler_cancellation=True,
+            shutdown_timeout=HANDLER_SECONDS,
+            access_log_format='%a "%r" %s %bB %Tfs',
+        )
+
+    async def start(self) -> None:
+        """Begins to accept connections."""
+        await self._runner.setup()
+        await web.SockSite(self._runner, self._listener, backlog=BACKLOG).start()
+        host, port, *_ = self._listener.getsockname()
+        _log.info("listening on %s, port %d", host, port)
+
+    async def stop(self) -> None:
+        """Accepts no more, ends what is in flight with a word to each client, and closes."""
+        await self._runner.cleanup()
+        await asyncio.sleep(FAREWELL_SECONDS)
+        self._relay.close()
+        self._library.close()
+
+    async def _drain(self, app: web.Application) -> None:
+        self._relay.drain(
+            PronkError(
+                Code.UNAVAILABLE,
+                "the server is shutting down; try again in a moment",
+                retry_after=5.0,
+            )
+        )
+
+
+async def run(settings: Settings) -> None:
+    """Runs a frontend until SIGTERM or SIGINT.
+
+    Raises `PronkError` when it cannot listen, its state directory cannot be used, or the scheduler
+    does not accept it.
+    """
+    _quieten_malformed_requests()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stop.set)
+    refusals: list[Failure] = []
+
+    def refused(failure: Failure) -> None:
+        refusals.append(failure)
+        stop.set()
+
+    frontend = Frontend(settings, listening_socket(settings), refused)
+    try:
+        await frontend.start()
+        await stop.wait()
+    finally:
+        await frontend.stop()
+    if refusals:
+        raise PronkError(Code.INTERNAL, f"the scheduler refuses it: {refusals[0].message}")
+
+
+def listening_socket(settings: Settings) -> socket.socket:
+    """The socket to accept from: descriptor 0 where a supervisor handed one over, else a new one.
+
+    All frontends of a server share the inherited one. Without it, several share the port, and one
+    alone has it for itself. Raises `PronkError` when the address cannot be had.
+    """
+    if inherited := _inherited_socket():
+        return inherited
+    address, port = settings.address
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if settings.frontends > 1:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            listener.bind(place)
+            listener.listen(BACKLOG)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        raise PronkError(
+            Code.UNAVAILABLE,
+            f"PRONK_HOST={settings.host}: {error.strerror or error}; stop what listens there, or "
+            "name another address",
+        ) from None
+    return listener
+
+
+def _inherited_socket() -> socket.socket | None:
+    try:
+        if not stat.S_ISSOCK(os.fstat(0).st_mode):
+            return None
+        inherited = socket.socket(fileno=os.dup(0))
+    except OSError:
+        return None
+    if inherited.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        return inherited
+    inherited.close()
+    return None
+
+
+async def _name_server(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers["Server"] = f"Pronk/{VERSION}"
+
+
+class _MalformedRequests(logging.Filter):
+    """Counts what is not HTTP instead of writing a traceback for each, which anyone can cause."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counted = RateLimitedLog(_log)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, (HttpProcessingError, web.RequestPayloadError)):
+            return True
+        self._counted.warning("malformed HTTP", f"{type(error).__name__}")
+        return False
+
+
+def _quieten_malformed_requests() -> None:
+    logging.getLogger("aiohttp.server").addFilter(_MalformedRequests())

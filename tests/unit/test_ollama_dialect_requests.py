@@ -1,0 +1,230 @@
+"""Reading Ollama's requests: what is accepted, what is refused, and in which words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pronk.frontend.bodies import MAX_VALUES, parse_object
+from pronk.frontend.dialects.ollama.requests import (
+    ChatRequest,
+    GenerateRequest,
+    ShowRequest,
+    parse,
+)
+from pronk.protocol.codec import decode, encode
+from pronk.protocol.errors import Code, PronkError
+from pronk.protocol.messages.generation import GenerateBody, SamplingOptions
+
+# What the JSON parser can return: longer integers come as floats, and infinities not at all.
+NUMBERS = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | NUMBERS | st.text(),
+    lambda children: st.lists(children) | st.dictionaries(st.text(), children),
+    max_leaves=10,
+)
+FIELDS = st.sampled_from(
+    [
+        *("model", "name", "messages", "prompt", "stream", "options", "keep_alive", "format"),
+        *("tools", "think", "images", "context", "raw", "system", "template", "suffix", "truncate"),
+    ]
+)
+OPTIONS = st.sampled_from(
+    [
+        *("temperature", "num_ctx", "seed", "num_predict", "top_k", "top_p", "stop", "min_p"),
+        *("repeat_last_n", "repeat_penalty", "presence_penalty", "unknown", "num_gpu"),
+    ]
+)
+
+
+def chat(**fields: Any) -> ChatRequest:
+    return parse(ChatRequest, {"model": "demo", **fields})
+
+
+def generate(**fields: Any) -> GenerateRequest:
+    return parse(GenerateRequest, {"model": "demo", **fields})
+
+
+def refused(read: Callable[[], object]) -> PronkError | None:
+    """The error that reading ends with; None when it does not."""
+    try:
+        read()
+    except PronkError as error:
+        return error
+    return None
+
+
+def refusal(**fields: Any) -> str:
+    with pytest.raises(PronkError) as caught:
+        chat(**fields)
+    assert caught.value.code is Code.INVALID_REQUEST
+    return caught.value.message
+
+
+@given(st.binary(max_size=200))
+@settings(deadline=None)
+def test_any_bytes_are_an_object_or_a_clear_refusal(body: bytes) -> None:
+    error = refused(lambda: parse_object(body))
+    assert error is None or error.code is Code.INVALID_REQUEST
+
+
+@given(
+    st.sampled_from([ChatRequest, GenerateRequest]),
+    st.dictionaries(FIELDS, ANY_JSON | st.dictionaries(OPTIONS, ANY_JSON)),
+)
+@settings(deadline=None)
+def test_any_fields_are_a_request_or_a_clear_refusal(
+    kind: type[ChatRequest | GenerateRequest], fields: dict[str, Any]
+) -> None:
+    error = refused(lambda: parse(kind, {"model": "demo", **fields}).generation())
+    if error is not None:
+        assert error.code in (Code.INVALID_REQUEST, Code.NOT_IMPLEMENTED)
+        assert len(error.message) < 1000
+
+
+@given(st.dictionaries(OPTIONS, NUMBERS | st.lists(st.text())))
+@settings(deadline=None)
+def test_accepted_options_travel(options: dict[str, Any]) -> None:
+    if refused(lambda: chat(options=options)):
+        return
+    asked = chat(options=options).generation()
+    body = GenerateBody(kind=asked.kind, options=asked.options)
+    assert decode(encode(body)) == body
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (0, 0.0),
+        ("0", 0.0),
+        (-1, -1.0),
+        ("-1", -1.0),
+        ("-1s", -1.0),
+        ("5m", 300.0),
+        ("1h30m", 5400.0),
+        (2.5, 2.5),
+        ("250ms", 0.25),
+        (None, None),
+    ],
+)
+def test_keep_alive_has_all_of_ollamas_forms(value: object, seconds: float | None) -> None:
+    assert chat(keep_alive=value).keep_alive == seconds
+    assert chat(keep_alive=value).unloads == (seconds == 0)
+
+
+@pytest.mark.parametrize("value", ["", "soon", "5 apples", True, [], {}, "9" * 400])
+def test_what_is_no_duration_is_no_keep_alive(value: object) -> None:
+    assert refusal(keep_alive=value).startswith("keep_alive: ")
+
+
+def test_integers_may_be_written_as_whole_floats_and_null_is_absence() -> None:
+    options = chat(options={"num_ctx": 4096.0, "seed": -1, "top_k": None}).generation()
+    assert (options.context_length, options.seed, options.options.top_k) == (4096, -1, None)
+
+
+def test_options_that_mean_nothing_here_change_nothing() -> None:
+    asked = chat(options={"num_gpu": 99, "mirostat": 2, "no_such_thing": [1]}).generation()
+    assert asked.options == SamplingOptions()
+
+
+def test_stop_is_one_text_or_several_and_an_empty_one_is_none() -> None:
+    assert chat(options={"stop": "a"}).generation().options.stop == ["a"]
+    assert chat(options={"stop": ["a", "", "b"]}).generation().options.stop == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"temperature": "hot"}, ['options.temperature: must be a valid number; got "hot"']),
+        ({"temperature": True}, ["options.temperature"]),
+        ({"temperature": -1}, ["options.temperature", "greater than or equal to 0; got -1"]),
+        ({"num_ctx": 1.5}, ["options.num_ctx", "integer", "1.5"]),
+        ({"num_ctx": 0}, ["options.num_ctx", "1"]),
+        ({"num_ctx": 2**40}, ["options.num_ctx"]),
+        ({"seed": 1e300}, ["options.seed"]),
+        ({"top_p": 7}, ["options.top_p"]),
+        ({"stop": [1]}, ["options.stop[0]", "string"]),
+        ({"stop": ["x"] * 1000}, ["options.stop"]),
+        ({"stop": "x" * 5000}, ["options.stop[0]", "1024"]),
+        ([], ["options: "]),
+    ],
+)
+def test_a_wrong_option_is_named(options: object, words: list[str]) -> None:
+    message = refusal(options=options)
+    for word in words:
+        assert word in message
+    assert len(message) < 200
+
+
+def test_a_role_that_does_not_exist_is_told_the_four_that_do() -> None:
+    message = refusal(messages=[{"role": "user"}, {"role": "robot", "content": "x"}])
+    assert message == (
+        "messages[1].role: must be 'system', 'user', 'assistant' or 'tool'; got \"robot\""
+    )
+
+
+def test_a_history_with_tools_and_thoughts_comes_back_as_its_text() -> None:
+    asked = chat(
+        messages=[
+            {"role": "assistant", "content": None, "thinking": "hm", "tool_calls": [{}]},
+            {"role": "tool", "tool_name": "clock", "content": "noon"},
+        ]
+    ).generation()
+    assert [(message.role, message.content) for message in asked.messages] == [
+        ("assistant", ""),
+        ("tool", "noon"),
+    ]
+    assert asked.needs == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "needs"),
+    [
+        ({"think": "high"}, ("thinking",)),
+        ({"think": False}, ()),
+        ({"images": ["aGk="]}, ("vision",)),
+        ({"images": []}, ()),
+        ({"suffix": "}"}, ("insert",)),
+    ],
+)
+def test_what_a_request_needs_of_its_model_is_known(
+    fields: dict[str, Any], needs: tuple[str, ...]
+) -> None:
+    assert generate(prompt="x", **fields).generation().needs == needs
+
+
+def test_generate_with_raw_stands_alone() -> None:
+    for extra in ({"system": "s"}, {"template": "t"}, {"context": [1]}):
+        with pytest.raises(PronkError, match="raw mode does not support"):
+            generate(prompt="x", raw=True, **extra)
+    assert generate(prompt="x", raw=True).generation().return_context is False
+    assert generate(prompt="x").generation().return_context is True
+
+
+def test_a_custom_template_is_not_there_yet() -> None:
+    with pytest.raises(PronkError) as caught:
+        generate(prompt="x", template="{{ .Prompt }}").generation()
+    assert caught.value.code is Code.NOT_IMPLEMENTED
+
+
+def test_name_stands_in_for_model() -> None:
+    assert parse(ShowRequest, {"name": "demo"}).model == "demo"
+    assert parse(ShowRequest, {"name": "old", "model": "new"}).model == "new"
+    for fields in ({}, {"model": None}, {"name": ""}):
+        with pytest.raises(PronkError, match="model is required"):
+            parse(ShowRequest, fields)
+
+
+def test_a_missing_stream_streams() -> None:
+    assert chat().streams
+    assert chat(stream=None).streams
+    assert not chat(stream=False).streams
+
+
+def test_a_body_of_millions_of_empty_lists_is_refused_unparsed() -> None:
+    with pytest.raises(PronkError, match="JSON values"):
+        parse_object(b'{"a":[' + b"[]," * MAX_VALUES + b"[]]}")
