@@ -90,8 +90,9 @@ class Settings(BaseSettings):
     """Worker processes in all, loaded and blank. Each serves one model at a time, so this is also
     the most models that can be loaded at once."""
 
-    frontends: int = Field(1, ge=1, le=64)
-    """Frontend processes, which share one listening socket."""
+    frontends: int = Field(2, ge=1, le=64)
+    """Frontend processes, which share one listening socket. With two or more, connections are
+    accepted even in the moment after one of them died."""
 
     threads: int = Field(os.cpu_count() or 1, ge=1, le=1024)
     """CPU threads of the engine in each worker that has a model."""

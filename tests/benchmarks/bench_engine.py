@@ -19,7 +19,6 @@ from collections.abc import Callable
 from typing import Any
 
 import llama_cpp as c
-from random_model import ensure_model
 
 from pronk.protocol.messages.generation import (
     Caller,
@@ -30,6 +29,7 @@ from pronk.protocol.messages.generation import (
     SamplingOptions,
 )
 from pronk.workers.inference.engine import Engine
+from support.models import ensure_model
 
 PROMPT = "The quick brown fox jumps over the lazy dog. " * 4
 TOKENS = {"12m": 512, "0.5b": 96}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from benchmarks.random_model import CHATML
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.messages.generation import ChatMessage, GenerateBody, Kind, SamplingOptions
 from pronk.workers.conversation.prompt import build_prompt
 from pronk.workers.conversation.template import ChatTemplate
+from support.models import CHATML
 
 
 def template(source: str = CHATML) -> ChatTemplate:

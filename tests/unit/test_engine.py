@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.random_model import write_reciting_model
 
 from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.messages.generation import (
@@ -26,6 +25,7 @@ from pronk.protocol.messages.placement import Outcome, Released
 from pronk.workers.inference.engine import BATCH, Engine
 from pronk.workers.inference.llama import Context
 from pronk.workers.inference.native_log import NativeLog
+from support.models import write_reciting_model
 
 CHAIN = "abcdéfghij"
 

@@ -14,7 +14,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from benchmarks.random_model import write_reciting_model
 
 from pronk.protocol.channels import Router
 from pronk.protocol.codec import VERSION, encode
@@ -53,6 +52,7 @@ from pronk.protocol.messages.placement import (
     Unload,
 )
 from pronk.protocol.state import StateDirectory
+from support.models import write_reciting_model
 
 DIGEST = "d" * 64
 PATIENCE = 60.0

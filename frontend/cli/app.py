@@ -1,0 +1,119 @@
+"""The commands, each a thin function: what it needs is imported when it is called."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from ...protocol.errors import PronkError
+
+app = typer.Typer(
+    name="pronk",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="A model server for shared hosts that speaks the Ollama HTTP API.",
+    epilog="Settings are environment variables: see `pronk settings`.",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"pronk {version('pronk')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _pronk(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def _fail(error: PronkError) -> typer.Exit:
+    typer.echo(f"pronk: {error.message}", err=True)
+    return typer.Exit(1)
+
+
+@app.command()
+def serve(
+    host: Annotated[
+        str | None,
+        typer.Option(help="Address to listen on, such as 0.0.0.0:11434; wins over PRONK_HOST."),
+    ] = None,
+    models: Annotated[
+        str | None,
+        typer.Option(help="Directory of the model library; wins over PRONK_MODELS."),
+    ] = None,
+) -> None:
+    """Run the server in the foreground; Ctrl-C ends it.
+
+    Prints one line when it is ready. Logs are kept in the folder `logs` of PRONK_STATE.
+    """
+    from .serve import become_supervisord
+
+    for variable, value in (("PRONK_HOST", host), ("PRONK_MODELS", models)):
+        if value is not None:
+            os.environ[variable] = value
+    try:
+        become_supervisord()
+    except PronkError as error:
+        raise _fail(error) from None
+
+
+@app.command()
+def demo(
+    prompt: Annotated[
+        str, typer.Argument(help="What to ask the demo model.")
+    ] = "Why is the sky blue?",
+) -> None:
+    """Start a server of its own, ask the built-in model one question, and end everything."""
+    from .demo import run
+
+    try:
+        run(prompt)
+    except PronkError as error:
+        raise _fail(error) from None
+
+
+@app.command()
+def settings() -> None:
+    """Print every setting: its variable, its value here, its default, and what it is for."""
+    from ...protocol.settings import load_settings
+    from .documentation import describe
+
+    try:
+        typer.echo(describe(load_settings()))
+    except PronkError as error:
+        raise _fail(error) from None
+
+
+@app.command("supervisor-config")
+def supervisor_config() -> None:
+    """Print the processes as a file for this host's own supervisord to include.
+
+    The settings of this shell are written into it, and the processes run as this user. Creates the
+    directory PRONK_STATE.
+    """
+    import getpass
+
+    from ...protocol.settings import load_settings
+    from ...protocol.state import StateDirectory
+    from .rendering import render_for_host
+
+    try:
+        loaded = load_settings()
+        StateDirectory(loaded.state).prepare()
+        sys.stdout.write(render_for_host(loaded, getpass.getuser()))
+    except PronkError as error:
+        raise _fail(error) from None

@@ -1,0 +1,38 @@
+"""From settings to a running supervisord, in one process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+from ...protocol.process import SUPERVISOR_PID
+from ...protocol.settings import load_settings
+from ...protocol.state import StateDirectory
+from .checks import check, free_port
+from .rendering import render_for_serve
+
+
+def become_supervisord() -> NoReturn:
+    """Checks everything, writes supervisord's configuration, and replaces this process by it.
+
+    Port 0 stands for any free one, which the ready line then names. Raises `PronkError`, with
+    nothing started, when the server could not run.
+    """
+    settings = load_settings()
+    address, port = settings.address
+    if port == 0:
+        settings = load_settings(PRONK_HOST=_host(address, free_port(address)))
+        os.environ["PRONK_HOST"] = settings.host
+    check(settings)
+    config = StateDirectory(settings.state).supervisor_config
+    draft = config.with_suffix(".new")
+    draft.write_text(render_for_serve(settings))
+    draft.replace(config)
+    os.environ[SUPERVISOR_PID] = str(os.getpid())
+    command = ["-P", "-m", "pronk.frontend.cli.supervisord", "--configuration", str(config)]
+    os.execv(sys.executable, [sys.executable, *command])
+
+
+def _host(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

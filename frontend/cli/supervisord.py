@@ -1,0 +1,63 @@
+"""What `pronk serve` becomes: supervisord itself, which here reacts to signals at once, and whose
+exit status tells how it ended.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from supervisor import supervisord  # pyright: ignore[reportMissingTypeStubs]
+from supervisor.medusa.asyncore_25 import (  # pyright: ignore[reportMissingTypeStubs]
+    socket_map,
+)
+
+from . import console
+
+
+class Alarm:
+    """Ends supervisord's wait for events when a signal comes, such as that of a child's end.
+
+    Its loop waits up to a second at a time, and since PEP 475 no signal interrupts that: starting
+    would take a second longer, and stopping up to one for each kind of process. Registers itself
+    where supervisord looks for its own sockets, and is set once to begin with.
+    """
+
+    def __init__(self) -> None:
+        self._reading, writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        os.set_blocking(writing, False)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        os.write(writing, b"\0")
+        socket_map[self._reading] = self
+
+    def readable(self) -> bool:
+        """Whether supervisord's loop shall wait for the signals' end of the pipe: always."""
+        return True
+
+    def writable(self) -> bool:
+        """Whether it shall wait until something can be written: never."""
+        return False
+
+    def handle_read_event(self) -> None:
+        """Empties the pipe; that the loop woke up is all that was wanted."""
+        os.read(self._reading, 4096)
+
+
+def main() -> None:
+    """Runs supervisord with this process's arguments until it is told to end, or cannot go on."""
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        # Under nohup. Supervisord sets its own handler, so the signal has to be kept away from it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    Alarm()
+    try:
+        supervisord.main(sys.argv[1:])
+    except (ValueError, OSError) as error:  # the listening socket; all else was checked before
+        console.say(2, f"pronk: {error}")
+        sys.exit(1)
+    sys.exit(console.exit_status())
+
+
+if __name__ == "__main__":
+    main()

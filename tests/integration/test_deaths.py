@@ -1,0 +1,146 @@
+"""Any process may be killed at any instant: what its clients see, and that all is well after it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from support.library import add_model
+from support.models import write_reciting_model
+from support.server import PATIENCE, Server, ServerMaker, wait_for
+
+LONG = {
+    "model": "endless",
+    "prompt": "go",
+    "options": {"temperature": 0, "num_ctx": 32768, "num_predict": 4000},
+}
+SHORT = {"model": "endless", "prompt": "go", "stream": False, "options": {"num_predict": 2}}
+
+
+@pytest.fixture
+def victim(make_server: ServerMaker) -> Server:
+    """A server whose model `endless` answers 4,000 tokens to `LONG`."""
+    server = make_server(start=False)
+    weights = server.root / "endless.gguf"
+    write_reciting_model(weights, ["01234567890"], context=32768)
+    add_model(server.models, "endless", weights)
+    server.start()
+    return server
+
+
+class Reader:
+    """Reads one streamed answer in the background."""
+
+    def __init__(self, server: Server, pool: ThreadPoolExecutor) -> None:
+        self.lines: list[dict] = []
+        self.first = threading.Event()
+        self._server = server
+        self.end: Future[None] = pool.submit(self._read)
+
+    def _read(self) -> None:
+        url = f"{self._server.url}/api/generate"
+        with httpx.stream("POST", url, json=LONG, timeout=PATIENCE) as answer:
+            for line in answer.iter_lines():
+                self.lines.append(json.loads(line))
+                self.first.set()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as pool:
+        yield pool
+
+
+def assert_serves(server: Server) -> None:
+    answer = httpx.post(f"{server.url}/api/generate", json=SHORT, timeout=PATIENCE)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["eval_count"] == 2
+
+
+def test_a_worker_killed_in_a_stream_ends_it_with_an_error_and_the_next_request_is_served(
+    victim: Server, pool: ThreadPoolExecutor
+):
+    reader = Reader(victim, pool)
+    assert reader.first.wait(PATIENCE)
+    victim.worker_with_model().kill()
+    reader.end.result(PATIENCE)
+    assert list(reader.lines[-1]) == ["error"]
+    assert "died" in reader.lines[-1]["error"]
+    assert_serves(victim)
+
+
+def test_a_request_that_waits_behind_a_killed_worker_is_served_by_the_next(
+    victim: Server, pool: ThreadPoolExecutor
+):
+    reader = Reader(victim, pool)
+    assert reader.first.wait(PATIENCE)
+    url = f"{victim.url}/api/generate"
+    waiting = pool.submit(httpx.post, url, json=SHORT, timeout=PATIENCE)
+    victim.worker_with_model().kill()
+    assert waiting.result(PATIENCE).json()["eval_count"] == 2
+
+
+def test_streams_go_on_while_the_scheduler_is_dead_and_new_requests_wait_for_the_next(
+    victim: Server, pool: ThreadPoolExecutor
+):
+    reader = Reader(victim, pool)
+    assert reader.first.wait(PATIENCE)
+    (scheduler,) = victim.processes("pronk.scheduler")
+    scheduler.kill()
+    url = f"{victim.url}/api/generate"
+    waiting = pool.submit(httpx.post, url, json=SHORT, timeout=PATIENCE)
+    reader.end.result(PATIENCE)
+    text = "".join(line["response"] for line in reader.lines)
+    assert text == "0123456789" * 400
+    assert reader.lines[-1]["eval_count"] == 4000
+    assert waiting.result(PATIENCE).json()["eval_count"] == 2
+    wait_for(lambda: victim.loaded(), "the new scheduler's list")
+    assert len(victim.loaded()) == 1
+
+
+def test_the_library_answers_while_the_scheduler_is_dead(victim: Server):
+    (scheduler,) = victim.processes("pronk.scheduler")
+    scheduler.suspend()
+    try:
+        assert httpx.get(f"{victim.url}/api/tags", timeout=PATIENCE).json()["models"]
+        show = httpx.post(f"{victim.url}/api/show", json={"model": "demo"}, timeout=PATIENCE)
+        assert show.status_code == 200
+        running = httpx.get(f"{victim.url}/api/ps", timeout=PATIENCE)
+        assert running.status_code == 503
+        assert float(running.headers["retry-after"]) > 0
+    finally:
+        scheduler.kill()
+    assert_serves(victim)
+
+
+def test_a_killed_store_is_replaced_without_anyone_noticing(victim: Server):
+    for _ in range(3):
+        (store,) = wait_for(lambda: victim.processes("store"), "a store")
+        store.kill()
+        assert httpx.get(f"{victim.url}/api/tags", timeout=PATIENCE).json()["models"]
+    assert_serves(victim)
+
+
+def test_a_killed_frontend_breaks_its_own_connections_only(
+    victim: Server, pool: ThreadPoolExecutor
+):
+    reader = Reader(victim, pool)
+    assert reader.first.wait(PATIENCE)
+    (frontend,) = victim.processes("pronk.frontend")
+    frontend.kill()
+    with pytest.raises(httpx.HTTPError):
+        reader.end.result(PATIENCE)
+    assert_serves(victim)
+
+
+def test_a_blank_worker_killed_again_and_again_is_always_replaced(victim: Server):
+    for _ in range(5):
+        for worker in victim.workers():
+            worker.kill()
+        wait_for(lambda: victim.workers(), "new workers")
+    assert_serves(victim)

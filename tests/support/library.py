@@ -1,0 +1,55 @@
+"""Models put into a library in Ollama's layout, as `ollama create` would leave them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+
+
+def add_model(library: Path, name: str, weights: Path) -> str:
+    """Adds `weights` (hard-linked where it can be) as `name`; returns the model's digest."""
+    model, _, tag = name.partition(":")
+    digest = _digest(weights)
+    _blob(library, digest).parent.mkdir(parents=True, exist_ok=True)
+    if not _blob(library, digest).exists():
+        try:
+            os.link(weights, _blob(library, digest))
+        except OSError:
+            shutil.copyfile(weights, _blob(library, digest))
+    config = json.dumps({"model_format": "gguf", "model_family": "llama", "model_type": "1M"})
+    config_digest = hashlib.sha256(config.encode()).hexdigest()
+    _blob(library, config_digest).write_text(config)
+    manifest = json.dumps(
+        {
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.docker.distribution.manifest.v2+json",
+            "config": {
+                "mediaType": "application/vnd.docker.container.image.v1+json",
+                "digest": f"sha256:{config_digest}",
+                "size": len(config),
+            },
+            "layers": [
+                {
+                    "mediaType": "application/vnd.ollama.image.model",
+                    "digest": f"sha256:{digest}",
+                    "size": weights.stat().st_size,
+                }
+            ],
+        }
+    )
+    path = library / "manifests" / "registry.ollama.ai" / "library" / model / (tag or "latest")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(manifest)
+    return hashlib.sha256(manifest.encode()).hexdigest()
+
+
+def _blob(library: Path, digest: str) -> Path:
+    return library / "blobs" / f"sha256-{digest}"
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,279 @@
+"""A frontend over real HTTP and real sockets, with scheduler, store and workers played here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import aiohttp
+
+from pronk.frontend.server import Frontend
+from pronk.protocol.channels import Dealer, Router
+from pronk.protocol.errors import Code
+from pronk.protocol.messages.failure import Failure
+from pronk.protocol.messages.fleet import (
+    Hello,
+    PeerHeartbeat,
+    SchedulerHeartbeat,
+    WhoAreYou,
+)
+from pronk.protocol.messages.generation import (
+    Cancel,
+    Chunk,
+    Chunks,
+    Evict,
+    Evicted,
+    Failed,
+    Finished,
+    FinishReason,
+    Generate,
+    Preload,
+    Preloaded,
+    Started,
+)
+from pronk.protocol.messages.library import (
+    CallFailed,
+    ListModels,
+    ModelDetails,
+    ModelList,
+    ModelResolved,
+    ModelShown,
+    ModelSummary,
+    ResolveModel,
+    ShowModel,
+)
+from pronk.protocol.messages.status import ListRunning, RunningList, RunningModel
+from pronk.protocol.process import new_incarnation
+from pronk.protocol.settings import Settings
+from pronk.protocol.state import StateDirectory
+
+DIGEST = "d" * 64
+DETAILS = ModelDetails("", "gguf", "llama", ["llama"], "7.1M", "Q8_0")
+QUESTION = {"model": "demo", "messages": [{"role": "user", "content": "hi"}]}
+
+
+async def until(condition: Callable[[], Any], what: str) -> Any:
+    """Waits for a condition, at most ten seconds."""
+    async with asyncio.timeout(10):
+        while not (value := condition()):
+            await asyncio.sleep(0.005)
+    assert value, what
+    return value
+
+
+class PlayedWorker:
+    """Answers as a worker does: straight to the frontend."""
+
+    def __init__(self, header: Generate) -> None:
+        self.id = new_incarnation()
+        self.header = header
+        self.cancelled: list[Cancel] = []
+        self._dealer = Dealer(header.reply_to, self.id, self._received)
+        self._index = 0
+
+    def _received(self, message: Any, body: bytes) -> None:
+        assert isinstance(message, Cancel)
+        self.cancelled.append(message)
+
+    def started(self) -> PlayedWorker:
+        self._dealer.send(Started(self.header.request, self.header.attempt, self.id))
+        return self
+
+    def says(self, *texts: str, skip: int = 0) -> PlayedWorker:
+        for text in texts:
+            index = self._index + skip
+            chunk = Chunk(self.header.request, self.header.attempt, index, [7], text)
+            self._dealer.send(Chunks([chunk]))
+            self._index += 1
+        return self
+
+    def finished(self, *, eval_count: int | None = None, context: list[int] | None = None) -> None:
+        self._dealer.send(
+            Finished(
+                request=self.header.request,
+                attempt=self.header.attempt,
+                reason=FinishReason.STOP,
+                eval_count=self._index if eval_count is None else eval_count,
+                eval_duration=2_000,
+                prompt_eval_count=5,
+                prompt_eval_duration=1_000,
+                context=context,
+            )
+        )
+
+    def failed(self, code: Code, message: str) -> None:
+        failure = Failure(code, message)
+        self._dealer.send(Failed(self.header.request, self.header.attempt, failure))
+
+    def close(self) -> None:
+        self._dealer.close()
+
+
+class PlayedScheduler:
+    """Collects what the frontend says, and answers each request as the test has it."""
+
+    def __init__(self, state: StateDirectory) -> None:
+        self.boot_id = new_incarnation()
+        self.peers: set[str] = set()
+        self.seen: list[Any] = []
+        self.bodies: dict[tuple[str, int], bytes] = {}
+        self.workers: list[PlayedWorker] = []
+        self.on_generate: Callable[[Generate], None] = lambda header: None
+        self.running: list[RunningModel] = []
+        self._router = Router(state.scheduler, self._received, max_body=100 * 2**20)
+        self._beating = asyncio.create_task(self._beat())
+
+    def all(self, kind: type[Any]) -> list[Any]:
+        return [message for message in self.seen if isinstance(message, kind)]
+
+    def worker(self, header: Generate) -> PlayedWorker:
+        self.workers.append(PlayedWorker(header))
+        return self.workers[-1]
+
+    def tell(self, message: Any) -> None:
+        for peer in self.peers:
+            self._router.send(peer, message)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(0.2)
+            self.tell(SchedulerHeartbeat(self.boot_id))
+
+    def _received(self, peer: str, message: Any, body: bytes) -> None:
+        if isinstance(message, Hello):
+            self.peers.add(peer)
+            self._router.send(peer, SchedulerHeartbeat(self.boot_id))
+        elif peer not in self.peers:
+            self._router.send(peer, WhoAreYou(self.boot_id))
+            return
+        if not isinstance(message, PeerHeartbeat):
+            self.seen.append(message)
+        match message:
+            case Generate():
+                self.bodies[message.request, message.attempt] = body
+                self.on_generate(message)
+            case Preload():
+                self.tell(Preloaded(message.request))
+            case Evict():
+                self.tell(Evicted(message.request))
+            case ListRunning():
+                self.tell(RunningList(message.call, self.running))
+
+    def close(self) -> None:
+        self._beating.cancel()
+        for worker in self.workers:
+            worker.close()
+        self._router.close()
+
+
+class PlayedStore:
+    """A library with one model."""
+
+    def __init__(self, state: StateDirectory) -> None:
+        self._router = Router(state.store, self._received)
+
+    def _received(self, peer: str, message: Any, body: bytes) -> None:
+        self._router.send(peer, self._answer(message))
+
+    def _answer(self, message: Any) -> Any:
+        match message:
+            case ListModels(call):
+                return ModelList(call, [ModelSummary("demo:latest", DIGEST, 9, 1.5e9, DETAILS)])
+            case ResolveModel(call, "demo" | "demo:latest"):
+                return ModelResolved(call, "demo:latest", DIGEST, ["completion"])
+            case ShowModel(call, "demo" | "demo:latest", verbose):
+                return ModelShown(
+                    call=call,
+                    modelfile="FROM demo",
+                    parameters="",
+                    template="{{ .Prompt }}",
+                    system="",
+                    license="",
+                    details=DETAILS,
+                    model_info={"general.architecture": "llama"},
+                    capabilities=["completion"],
+                    modified_at=1.5e9,
+                    tensors=[{"name": "output.weight"}] if verbose else [],
+                )
+        return CallFailed(message.call, Failure(Code.NOT_FOUND, "no such model"))
+
+    def close(self) -> None:
+        self._router.close()
+
+
+class Stack:
+    """A frontend, its played peers, and a client."""
+
+    def __init__(self, state: StateDirectory, settings: Settings) -> None:
+        self.state = state
+        self.settings = settings
+        self.scheduler = PlayedScheduler(state)
+        self.store = PlayedStore(state)
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.port = listener.getsockname()[1]
+        self.frontend = Frontend(settings, listener)
+        self.client = aiohttp.ClientSession(f"http://127.0.0.1:{self.port}")
+        self._stopped = False
+
+    async def stop_frontend(self) -> None:
+        if not self._stopped:
+            self._stopped = True
+            await self.frontend.stop()
+
+    def restart_scheduler(self) -> None:
+        workers, self.scheduler.workers = self.scheduler.workers, []
+        self.scheduler.close()
+        self.scheduler = PlayedScheduler(self.state)
+        self.scheduler.workers = workers
+
+    async def request(self, method: str, path: str, **arguments: Any) -> tuple[int, Any, Any]:
+        """Status, parsed JSON body, headers."""
+        async with self.client.request(method, path, **arguments) as response:
+            return response.status, json.loads(await response.read()), response.headers
+
+    async def lines(self, path: str, question: dict[str, Any]) -> list[dict[str, Any]]:
+        async with self.client.post(path, json=question) as response:
+            assert response.status == 200, await response.text()
+            assert response.headers["Content-Type"] == "application/x-ndjson"
+            return [json.loads(line) for line in (await response.read()).splitlines()]
+
+
+@contextlib.asynccontextmanager
+async def running(state: StateDirectory, **settings: Any) -> AsyncIterator[Stack]:
+    stack = Stack(state, Settings(state=state.root, **settings))
+    await stack.frontend.start()
+    try:
+        await until(lambda: stack.scheduler.all(Hello), "the frontend announces itself")
+        yield stack
+    finally:
+        await stack.client.close()
+        await stack.stop_frontend()
+        stack.scheduler.close()
+        stack.store.close()
+
+
+def answering(stack: Stack, *texts: str, context: list[int] | None = None) -> None:
+    """Has every request answered with these pieces."""
+    stack.scheduler.on_generate = lambda header: (
+        stack.scheduler.worker(header).started().says(*texts).finished(context=context)
+    )
+
+
+def starting(stack: Stack, *texts: str) -> None:
+    """Has every request begun with these pieces, and not ended."""
+    stack.scheduler.on_generate = lambda header: (
+        stack.scheduler.worker(header).started().says(*texts) and None
+    )
+
+
+def read_to_the_end(client: socket.socket) -> int:
+    """Bytes that a connection still holds, until it is closed or cut."""
+    size = 0
+    with contextlib.suppress(ConnectionResetError):
+        while data := client.recv(1 << 16):
+            size += len(data)
+    return size

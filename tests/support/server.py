@@ -1,0 +1,189 @@
+"""Real servers for the tests: `pronk serve` on a free loopback port, in directories of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+PATIENCE = 60.0
+"""Seconds that a test waits for a condition before it fails: far more than it ever takes."""
+
+
+def wait_for(condition: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
+    """The first true value of `condition`, asked again and again."""
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"waited {patience:g} s in vain: {what}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Server:
+    """One running `pronk serve` with its own state directory and model library.
+
+    Every worker has one engine thread, so that several servers share the machine peacefully.
+    """
+
+    def __init__(self, root: Path, **settings: str) -> None:
+        self.root = root
+        self.state = root / "state"
+        self.models = root / "models"
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PRONK_", "OLLAMA_"))
+        }
+        self.environment = inherited | {
+            "PRONK_HOST": f"127.0.0.1:{self.port}",
+            "PRONK_STATE": str(self.state),
+            "PRONK_MODELS": str(self.models),
+            "PRONK_THREADS": "1",
+            "PRONK_WORKERS": "2",
+            "PRONK_FRONTENDS": "1",
+            **settings,
+        }
+        self.process: subprocess.Popen[str] | None = None
+        self.family: list[psutil.Process] = []
+
+    def start(self) -> None:
+        """Starts the server and returns when it said that it is ready."""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "pronk.frontend.cli", "serve"],
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,  # a Ctrl-C at the test run is not for the server
+        )
+        self.ready_line = self.read_until("ready")
+
+    def read_until(self, word: str) -> str:
+        """The first line of the console that has `word` in it."""
+        assert self.process
+        assert self.process.stdout
+        seen: list[str] = []
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            if not select.select([self.process.stdout], [], [], 0.2)[0]:
+                continue
+            line = self.process.stdout.readline()
+            if not line:
+                break
+            seen.append(line)
+            if word in line:
+                return line.rstrip()
+        raise AssertionError(f"no {word!r} on the console:\n{''.join(seen)}\n{self.logs()}")
+
+    def logs(self) -> str:
+        """What every process of this server wrote, for the message of a failed test."""
+        files = sorted((self.state / "logs").glob("*")) if self.state.exists() else []
+        return "\n".join(f"--- {file.name}\n{file.read_text()[-3000:]}" for file in files)
+
+    def processes(self, role: str) -> list[psutil.Process]:
+        """The living processes of one role, by their command line."""
+        assert self.process
+        found: list[psutil.Process] = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(self.process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if child.status() != psutil.STATUS_ZOMBIE and role in child.cmdline():
+                        found.append(child)
+        self.family.extend(found)
+        return found
+
+    def workers(self) -> list[psutil.Process]:
+        return self.processes("worker")
+
+    def loaded(self) -> list[dict[str, Any]]:
+        """What `/api/ps` lists."""
+        return httpx.get(f"{self.url}/api/ps", timeout=PATIENCE).json()["models"]
+
+    def worker_with_model(self) -> psutil.Process:
+        """The one worker that holds a model: the one that has llama.cpp mapped."""
+
+        def holder() -> psutil.Process | None:
+            for worker in self.workers():
+                with contextlib.suppress(psutil.Error, OSError):
+                    if "libllama" in Path(f"/proc/{worker.pid}/maps").read_text():
+                        return worker
+            return None
+
+        return wait_for(holder, "a worker that holds a model")
+
+    def stop(self) -> int:
+        """Ends the server and checks that nothing of it is left."""
+        assert self.process
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self.family = psutil.Process(self.process.pid).children(recursive=True)
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            status = self.process.wait(PATIENCE)
+        finally:
+            if self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+            if self.process.stdout:
+                self.process.stdout.close()
+        _, alive = psutil.wait_procs(self.family, timeout=PATIENCE)
+        assert not alive, f"left behind: {alive}"
+        return status
+
+
+ServerMaker = Callable[..., Server]
+
+
+@contextlib.contextmanager
+def servers() -> Iterator[ServerMaker]:
+    """Makes servers, and ends them all with their directories."""
+    # A short path: that of a Unix socket ends at 107 bytes, and pytest's own are longer.
+    root = Path(tempfile.mkdtemp(prefix="pronk-", dir="/tmp"))
+    made: list[Server] = []
+
+    def make(*, start: bool = True, **settings: str) -> Server:
+        server = Server(root / str(len(made)), **settings)
+        server.models.mkdir(parents=True)
+        made.append(server)
+        if start:
+            server.start()
+        return server
+
+    try:
+        yield make
+    finally:
+        with contextlib.ExitStack() as stack:
+            stack.callback(shutil.rmtree, root, ignore_errors=True)
+            for server in made:
+                if server.process:
+                    stack.callback(server.stop)
+
+
+def ndjson(text: str) -> list[dict[str, Any]]:
+    """The objects of a streamed answer, each on a line of its own."""
+    assert text.endswith("\n")
+    return [json.loads(line) for line in text.splitlines()]

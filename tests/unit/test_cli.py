@@ -1,0 +1,199 @@
+"""The command line: what it prints, and the one line and status when it cannot do its work."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from pronk.frontend.cli import console
+from pronk.frontend.cli.checks import check, free_port
+from pronk.frontend.cli.listener import Listener, last_line
+from pronk.protocol.errors import PronkError
+from pronk.protocol.settings import load_settings
+from pronk.protocol.state import StateDirectory
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory with a short path, because that of a socket is limited and pytest's are long."""
+    with tempfile.TemporaryDirectory(prefix="pronk-", dir="/tmp") as directory:
+        yield Path(directory)
+
+
+def pronk(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PRONK_", "OLLAMA_"))}
+    return subprocess.run(
+        [sys.executable, "-m", "pronk.frontend.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=inherited | environment,
+    )
+
+
+def only_line(text: str) -> str:
+    lines = text.splitlines()
+    assert len(lines) == 1, text
+    return lines[0]
+
+
+def test_the_version_is_pronks_own() -> None:
+    assert pronk("--version").stdout == f"pronk {version('pronk')}\n"
+
+
+@pytest.mark.parametrize("command", ["serve", "demo", "settings", "supervisor-config"])
+def test_every_command_explains_itself(command: str) -> None:
+    assert f" {command} " in pronk("--help").stdout
+    done = pronk(command, "--help")
+    assert done.returncode == 0
+    assert "Usage:" in done.stdout
+
+
+def test_settings_are_printed_with_their_values() -> None:
+    done = pronk("settings", PRONK_WORKERS="7")
+    assert done.returncode == 0
+    assert "PRONK_WORKERS=7 (default " in done.stdout
+
+
+def test_supervisor_config_prints_a_file_and_nothing_else(place: Path) -> None:
+    done = pronk("supervisor-config", PRONK_STATE=str(place / "s"), PRONK_WORKERS="2")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert done.stdout.startswith(";")
+    assert "numprocs=2" in done.stdout
+    assert "[supervisord]" not in done.stdout
+
+
+@pytest.mark.parametrize("command", ["serve", "settings", "supervisor-config"])
+def test_a_bad_setting_is_one_line_and_status_1(command: str) -> None:
+    done = pronk(command, PRONK_WORKERS="many")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert only_line(done.stderr).startswith("pronk: PRONK_WORKERS=many: ")
+
+
+@pytest.fixture
+def occupied() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()[1]
+
+
+def test_an_occupied_port_is_one_line_and_status_1(place: Path, occupied: int) -> None:
+    done = pronk(
+        "serve",
+        PRONK_HOST=f"127.0.0.1:{occupied}",
+        PRONK_STATE=str(place / "s"),
+        PRONK_MODELS=str(place / "m"),
+    )
+    assert done.returncode == 1
+    assert f"PRONK_HOST=127.0.0.1:{occupied}" in only_line(done.stderr)
+
+
+@pytest.mark.parametrize("variable", ["PRONK_STATE", "PRONK_MODELS"])
+def test_a_directory_that_cannot_be_is_one_line_and_status_1(place: Path, variable: str) -> None:
+    (place / "file").write_text("")
+    environment = {
+        "PRONK_HOST": "127.0.0.1:0",
+        "PRONK_STATE": str(place / "s"),
+        "PRONK_MODELS": str(place / "m"),
+        variable: str(place / "file" / "below"),
+    }
+    done = pronk("serve", **environment)
+    assert done.returncode == 1
+    assert variable in only_line(done.stderr)
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1:0", "127.0.0.1:99999"])
+def test_an_address_that_is_not_ours_is_one_line_and_status_1(place: Path, host: str) -> None:
+    directories = {"PRONK_STATE": str(place / "s"), "PRONK_MODELS": str(place / "m")}
+    done = pronk("serve", "--host", host, **directories)
+    assert done.returncode == 1
+    assert f"PRONK_HOST={host}" in only_line(done.stderr)
+
+
+def test_a_path_too_long_for_a_socket_is_one_line_and_status_1(place: Path) -> None:
+    done = pronk("serve", PRONK_STATE=str(place / ("s" * 100)), PRONK_HOST="127.0.0.1:0")
+    assert done.returncode == 1
+    assert "too long" in only_line(done.stderr)
+
+
+def test_an_existing_library_is_left_as_it_is(place: Path) -> None:
+    models = place / "models"
+    models.mkdir()
+    before = models.stat().st_mtime_ns
+    port = free_port("127.0.0.1")
+    check(load_settings(PRONK_HOST=f"127.0.0.1:{port}", PRONK_MODELS=models, state=place / "s"))
+    assert models.stat().st_mtime_ns == before
+    assert list(models.iterdir()) == []
+
+
+def test_a_state_directory_in_use_is_refused(place: Path) -> None:
+    state = StateDirectory(place / "s")
+    state.prepare()
+    held = state.lock("scheduler")
+    try:
+        with pytest.raises(PronkError, match="another server"):
+            check(load_settings(PRONK_MODELS=place, state=state.root, PRONK_HOST="127.0.0.1:0"))
+    finally:
+        os.close(held)
+
+
+class TestListener:
+    """What the console hears of supervisord's events."""
+
+    def answer(self, listener: Listener, name: str, payload: str = "") -> str:
+        return listener.answer({"eventname": name}, payload)
+
+    @pytest.fixture
+    def listener(self, tmp_path: Path) -> Listener:
+        return Listener("http://127.0.0.1:1", tmp_path)
+
+    def test_a_process_that_cannot_start_ends_the_server(
+        self, listener: Listener, tmp_path: Path
+    ) -> None:
+        (tmp_path / "scheduler.log").write_text("first\n\x1b[31mno such thing\n\n")
+        payload = "processname:scheduler groupname:pronk-scheduler from_state:BACKOFF"
+        answer = self.answer(listener, "PROCESS_STATE_FATAL", payload)
+        assert answer.startswith(f"{console.FAILURE} pronk: scheduler cannot start")
+        assert answer.endswith("[31mno such thing")
+
+    def test_what_gives_up_while_the_server_stops_is_no_failure(self, listener: Listener) -> None:
+        assert self.answer(listener, "SUPERVISOR_STATE_CHANGE_STOPPING") == console.STOPPING
+        payload = "processname:scheduler groupname:pronk-scheduler from_state:BACKOFF"
+        assert self.answer(listener, "PROCESS_STATE_FATAL", payload) == console.NOTHING
+
+    def test_a_death_is_told_once_and_an_exit_is_not(self, listener: Listener) -> None:
+        death = "processname:worker-00 groupname:pronk-worker from_state:RUNNING expected:{} pid:7"
+        exited = "PROCESS_STATE_EXITED"
+        assert self.answer(listener, exited, death.format(1)) == console.NOTHING
+        first = self.answer(listener, exited, death.format(0))
+        assert first.startswith(f"{console.WARNING} pronk: worker-00 (pid 7) died")
+        assert self.answer(listener, exited, death.format(0)) == console.NOTHING
+
+    def test_nothing_is_ready_where_nobody_answers(self, listener: Listener) -> None:
+        self.answer(listener, "SUPERVISOR_STATE_CHANGE_RUNNING")
+        assert listener.starting
+        assert listener.look() is None
+
+    def test_a_log_that_is_not_there_says_nothing(self, tmp_path: Path) -> None:
+        assert last_line(tmp_path / "none.log") == ""
+
+
+def test_a_console_that_nobody_reads_holds_nothing_up() -> None:
+    reading, writing = os.pipe()
+    try:
+        for _ in range(200):
+            console.say(writing, "x" * 1000)
+        assert len(os.read(reading, 1 << 20)) <= 1 << 16
+        os.close(reading)
+        console.say(writing, "nobody is there")
+    finally:
+        os.close(writing)

@@ -1,0 +1,121 @@
+"""The frontend's process: how it begins and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from pronk.protocol.errors import Code
+from pronk.protocol.messages.failure import Failure
+from pronk.protocol.messages.fleet import (
+    Hello,
+    Refused,
+)
+from pronk.protocol.state import StateDirectory
+from support.played import (
+    QUESTION,
+    PlayedScheduler,
+    Stack,
+    starting,
+    until,
+)
+
+
+async def test_at_shutdown_every_stream_gets_its_end(stack: Stack) -> None:
+    starting(stack, "Hi")
+    async with stack.client.post("/api/chat", json=QUESTION) as response:
+        await response.content.readline()
+        whole = asyncio.create_task(
+            stack.request("POST", "/api/chat", json={**QUESTION, "stream": False})
+        )
+        await until(lambda: len(stack.scheduler.workers) == 2, "two are under way")
+        began = time.monotonic()
+        await stack.stop_frontend()
+        assert time.monotonic() - began < 2
+        # aiohttp raises here if the chunked body is not terminated as it has to be.
+        rest = json.loads(await response.content.read())
+        assert "shutting down" in rest["error"]
+        status, error, _ = await whole
+        assert status == 503
+        assert "shutting down" in error["error"]
+    for worker in stack.scheduler.workers:
+        await until(lambda worker=worker: worker.cancelled, "the workers are told")
+    assert not list((stack.state.root / "run").glob("frontend-*"))
+
+
+# The process
+
+
+@contextlib.contextmanager
+def process(state: StateDirectory, port: int, **arguments: Any) -> Iterator[subprocess.Popen[str]]:
+    environment = {
+        **os.environ,
+        "PRONK_STATE": str(state.root),
+        "PRONK_HOST": f"127.0.0.1:{port}",
+    }
+    child = subprocess.Popen(
+        [sys.executable, "-m", "pronk.frontend"],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        **arguments,
+    )
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+async def test_the_process_serves_an_inherited_socket_and_leaves_when_told(
+    state: StateDirectory, signum: signal.Signals
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with process(state, 1, stdin=listener) as child:
+            async with (
+                aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client,
+                client.get("/api/version") as response,
+            ):
+                assert response.status == 200
+            child.send_signal(signum)
+            began = time.monotonic()
+            assert await asyncio.to_thread(child.wait, 10) == 0
+            assert time.monotonic() - began < 2
+    assert not list((state.root / "run").glob("frontend-*"))
+
+
+async def test_a_process_that_the_scheduler_refuses_ends_with_status_1(
+    state: StateDirectory,
+) -> None:
+    scheduler = PlayedScheduler(state)
+    with process(state, 0, stdin=subprocess.DEVNULL) as child:
+        await until(lambda: scheduler.all(Hello), "it announces itself")
+        scheduler.tell(Refused(Failure(Code.INVALID_REQUEST, "wrong version")))
+        _, errors = await asyncio.to_thread(child.communicate, None, 10)
+        assert child.returncode == 1
+        assert errors.splitlines()[-1].endswith("the scheduler refuses it: wrong version")
+    scheduler.close()
+
+
+def test_an_occupied_port_is_one_line_and_status_1(state: StateDirectory) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with process(state, port, stdin=subprocess.DEVNULL) as child:
+            _, errors = child.communicate(timeout=20)
+            assert child.returncode == 1
+            assert len(errors.splitlines()) == 1
+            assert f"127.0.0.1:{port}" in errors

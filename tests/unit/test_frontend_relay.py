@@ -1,0 +1,226 @@
+"""What becomes of a request when its client, worker or scheduler goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+
+import pytest
+
+from pronk.frontend import link as link_module
+from pronk.frontend import relay as relay_module
+from pronk.protocol.errors import Code
+from pronk.protocol.messages.failure import Failure
+from pronk.protocol.messages.fleet import (
+    Hello,
+)
+from pronk.protocol.messages.generation import (
+    Cancel,
+    Generate,
+    Lost,
+)
+from pronk.protocol.process import new_incarnation
+from pronk.protocol.state import StateDirectory
+from support.played import (
+    QUESTION,
+    Stack,
+    answering,
+    read_to_the_end,
+    running,
+    starting,
+    until,
+)
+
+# Lives and deaths
+
+
+@pytest.mark.parametrize("texts", [(), ("Hi",)])
+async def test_a_client_that_leaves_has_its_generation_cancelled(
+    stack: Stack, texts: tuple[str, ...]
+) -> None:
+    starting(stack, *texts)
+    asking = asyncio.create_task(stack.client.post("/api/chat", json=QUESTION))
+    worker = await until(lambda: stack.scheduler.workers, "a worker has it")
+    if texts:
+        response = await asking
+        await response.content.readline()
+        response.close()
+    else:
+        asking.cancel()
+    await until(lambda: worker[0].cancelled, "the worker is told")
+    await until(lambda: stack.scheduler.all(Cancel), "the scheduler is told")
+
+
+async def test_a_client_that_leaves_the_queue_is_taken_out_of_it(stack: Stack) -> None:
+    asking = asyncio.create_task(stack.client.post("/api/chat", json=QUESTION))
+    (header,) = await until(lambda: stack.scheduler.all(Generate), "it waits")
+    asking.cancel()
+    (cancel,) = await until(lambda: stack.scheduler.all(Cancel), "the scheduler is told")
+    assert (cancel.request, cancel.attempt) == (header.request, header.attempt)
+    # It may have been on its way to a worker already: that one is told when it speaks.
+    worker = stack.scheduler.worker(header).started()
+    await until(lambda: worker.cancelled, "a worker that got it all the same is told")
+
+
+async def test_a_worker_lost_before_the_first_piece_is_not_noticed(stack: Stack) -> None:
+    def serve(header: Generate) -> None:
+        worker = stack.scheduler.worker(header).started()
+        if header.attempt == 1:
+            stack.scheduler.tell(
+                Lost(header.request, 1, Failure(Code.WORKER_LOST, "it died")),
+            )
+        else:
+            # What is left of the first attempt must not mix with the second.
+            stack.scheduler.workers[0].says("old")
+            worker.says("new").finished()
+
+    stack.scheduler.on_generate = serve
+    *pieces, last = await stack.lines("/api/chat", QUESTION)
+    assert [line["message"]["content"] for line in pieces] == ["new"]
+    assert last["done"] is True
+    first, second = stack.scheduler.all(Generate)
+    assert (first.request, first.seed, first.attempt, second.attempt) == (
+        *(second.request, second.seed),
+        *(1, 2),
+    )
+
+
+async def test_a_request_that_loses_two_workers_ends_with_an_error(stack: Stack) -> None:
+    stack.scheduler.on_generate = lambda header: stack.scheduler.tell(
+        Lost(header.request, header.attempt, Failure(Code.WORKER_LOST, "it died"))
+    )
+    status, error, _ = await stack.request("POST", "/api/chat", json=QUESTION)
+    assert (status, error) == (500, {"error": "it died"})
+    assert len(stack.scheduler.all(Generate)) == 2
+
+
+async def test_a_worker_lost_in_mid_stream_ends_it_with_an_error(stack: Stack) -> None:
+    starting(stack, "Hi")
+    async with stack.client.post("/api/chat", json=QUESTION) as response:
+        await response.content.readline()
+        (header,) = stack.scheduler.all(Generate)
+        stack.scheduler.tell(Lost(header.request, 1, Failure(Code.WORKER_LOST, "it died")))
+        assert json.loads(await response.content.readline()) == {"error": "it died"}
+        assert await response.content.read() == b""
+
+
+@pytest.mark.parametrize("shown", [True, False])
+async def test_missing_tokens_are_the_loss_of_the_attempt(stack: Stack, shown: bool) -> None:
+    def serve(header: Generate) -> None:
+        worker = stack.scheduler.worker(header).started()
+        if header.attempt == 1:
+            worker.says(*(["Hi"] if shown else [])).says("gap", skip=1)
+        else:
+            worker.says("whole").finished()
+
+    stack.scheduler.on_generate = serve
+    *pieces, last = await stack.lines("/api/chat", QUESTION)
+    if shown:
+        assert [line["message"]["content"] for line in pieces] == ["Hi"]
+        assert "lost on its way" in last["error"]
+    else:
+        assert [line["message"]["content"] for line in pieces] == ["whole"]
+    await until(lambda: stack.scheduler.workers[0].cancelled, "the broken attempt is cancelled")
+
+
+async def test_an_end_that_counts_more_tokens_than_came_is_no_end(stack: Stack) -> None:
+    stack.scheduler.on_generate = lambda header: (
+        stack.scheduler.worker(header).started().says("Hi").finished(eval_count=2)
+    )
+    *_, last = await stack.lines("/api/chat", QUESTION)
+    assert "lost on its way" in last["error"]
+
+
+async def test_a_new_scheduler_hears_of_everything_again(stack: Stack) -> None:
+    starting(stack, "Hi")
+    async with stack.client.post("/api/chat", json=QUESTION) as response:
+        await response.content.readline()
+        (running_one,) = stack.scheduler.all(Generate)
+        stack.scheduler.on_generate = lambda header: None
+        waiting = asyncio.create_task(
+            stack.request("POST", "/api/chat", json={**QUESTION, "stream": False})
+        )
+        await until(lambda: len(stack.scheduler.all(Generate)) == 2, "a second one waits")
+        before = stack.scheduler.all(Generate)[1]
+        stack.restart_scheduler()
+        answering(stack, "late")
+        status, answer, _ = await waiting
+        assert (status, answer["message"]["content"]) == (200, "late")
+        (again,) = stack.scheduler.all(Generate)
+        assert (again.request, again.attempt) == (before.request, before.attempt)
+        reports = {
+            report.request: report.worker
+            for hello in stack.scheduler.all(Hello)
+            for report in hello.requests
+        }
+        worker = stack.scheduler.workers[0]
+        assert reports[running_one.request] == worker.id
+        # The stream that ran did not notice.
+        worker.says("there").finished()
+        rest = [json.loads(line) for line in (await response.content.read()).splitlines()]
+        assert rest[0]["message"]["content"] == "there"
+        assert rest[-1]["done"] is True
+
+
+async def test_without_a_scheduler_ps_says_so_and_the_library_answers(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_module, "QUESTION_SECONDS", 0.2)
+    stack.scheduler.close()
+    status, error, headers = await stack.request("GET", "/api/ps")
+    assert status == 503
+    assert "scheduler" in error["error"]
+    assert int(headers["Retry-After"]) >= 1
+    status, tags, _ = await stack.request("GET", "/api/tags")
+    assert (status, len(tags["models"])) == (200, 1)
+
+
+async def test_a_scheduler_with_another_boot_id_is_greeted_again(stack: Stack) -> None:
+    stack.scheduler.boot_id = new_incarnation()
+    await until(lambda: len(stack.scheduler.all(Hello)) == 2, "a second greeting")
+
+
+async def test_nobody_waits_for_ever_for_a_scheduler(
+    state: StateDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(link_module, "QUIET", 0.5)
+    async with running(state, max_queue=1) as stack:
+        stack.scheduler.close()
+        await until(lambda: "no heartbeat" in caplog.text, "the silence is noticed")
+        asking = {
+            asyncio.create_task(stack.request("POST", "/api/chat", json=QUESTION)) for _ in range(2)
+        }
+        done, waiting = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+        status, error, _ = done.pop().result()
+        assert (status, "too many" in error["error"]) == (503, True)
+        for module in (link_module, relay_module):
+            monkeypatch.setattr(module, "GONE", 0.5)
+        status, error, headers = await waiting.pop()
+        assert (status, "scheduler" in error["error"]) == (503, True)
+        assert int(headers["Retry-After"]) >= 1
+
+
+async def test_a_client_that_does_not_read_is_dropped_and_its_generation_cancelled(
+    state: StateDirectory,
+) -> None:
+    async with running(state, max_stream_buffer=200_000) as stack:
+        starting(stack, "Hi")
+        body = json.dumps(QUESTION).encode()
+        with socket.create_connection(("127.0.0.1", stack.port)) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.sendall(b"POST /api/chat HTTP/1.1\r\nHost: localhost\r\n")
+            client.sendall(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+            (worker,) = await until(lambda: stack.scheduler.workers, "a worker has it")
+            for _ in range(2_000):
+                worker.says("x" * 50_000)
+                await asyncio.sleep(0)
+                if worker.cancelled:
+                    break
+            await until(lambda: worker.cancelled, "the worker is told")
+            client.settimeout(10)
+            # It finds the connection cut, with much less in it than was generated.
+            got = await asyncio.to_thread(read_to_the_end, client)
+            assert got < 100_000_000
+        status, _, _ = await stack.request("GET", "/api/version")
+        assert status == 200

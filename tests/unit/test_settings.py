@@ -1,0 +1,144 @@
+"""Settings: one class, read from the environment and a file, wrong values told in one line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from pydantic import AliasChoices
+
+from pronk.frontend.cli.documentation import describe
+from pronk.protocol.errors import PronkError
+from pronk.protocol.settings import Settings, load_settings, parse_size, split_host
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(("PRONK_", "OLLAMA_")):
+            monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:8080", ("127.0.0.1", 8080)),
+        ("0.0.0.0", ("0.0.0.0", 11434)),
+        (":8080", ("127.0.0.1", 8080)),
+        ("localhost", ("localhost", 11434)),
+        ("[::1]:8080", ("::1", 8080)),
+        ("[::]", ("::", 11434)),
+        ("::1", ("::1", 11434)),
+        ("http://10.0.0.1", ("10.0.0.1", 80)),
+        ("http://10.0.0.1:99/", ("10.0.0.1", 99)),
+        (' "1.2.3.4:5" ', ("1.2.3.4", 5)),
+    ],
+)
+def test_host_is_read_as_ollama_reads_it(text: str, address: tuple[str, int]) -> None:
+    assert split_host(text) == address
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:99999", "1.2.3.4:port", "https://1.2.3.4", "ftp://a"])
+def test_a_host_that_cannot_be_served_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        split_host(text)
+
+
+def test_ollamas_variable_counts_when_ours_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", "0.0.0.0:1111")
+    assert load_settings().host == "0.0.0.0:1111"
+    monkeypatch.setenv("PRONK_HOST", "127.0.0.1:2222")
+    assert load_settings().host == "127.0.0.1:2222"
+
+
+@pytest.mark.parametrize(
+    ("variable", "name", "text", "value"),
+    [
+        ("OLLAMA_MODELS", "models", "/library", Path("/library")),
+        ("OLLAMA_KEEP_ALIVE", "keep_alive", "1h30m", 5400.0),
+        ("OLLAMA_KEEP_ALIVE", "keep_alive", "-1", -1.0),
+        ("OLLAMA_CONTEXT_LENGTH", "context_length", "8192", 8192),
+        ("OLLAMA_MAX_QUEUE", "max_queue", "7", 7),
+        ("OLLAMA_LOAD_TIMEOUT", "load_timeout", "10m", 600.0),
+        ("OLLAMA_ORIGINS", "origins", "https://a.example", "https://a.example"),
+    ],
+)
+def test_a_switch_from_ollama_keeps_its_settings(
+    monkeypatch: pytest.MonkeyPatch, variable: str, name: str, text: str, value: object
+) -> None:
+    monkeypatch.setenv(variable, text)
+    assert getattr(load_settings(), name) == value
+
+
+def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRONK_WORKERS", "")
+    assert load_settings().workers == Settings.model_fields["workers"].default
+
+
+def test_the_environment_wins_over_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "pronk.toml"
+    file.write_text('host = "127.0.0.1:3333"\nworkers = 9\nkeep_alive = "2m"\n')
+    monkeypatch.setenv("PRONK_CONFIG", str(file))
+    monkeypatch.setenv("PRONK_WORKERS", "2")
+    loaded = load_settings()
+    assert (loaded.host, loaded.workers, loaded.keep_alive) == ("127.0.0.1:3333", 2, 120.0)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("PRONK_HOST", "127.0.0.1:99999"),
+        ("PRONK_WORKERS", "many"),
+        ("PRONK_WORKERS", "0"),
+        ("PRONK_KEEP_ALIVE", "soon"),
+        ("PRONK_LOAD_TIMEOUT", "-1"),
+        ("PRONK_MAX_GENERATION_BODY", "big"),
+        ("PRONK_DEMO_MODEL", "maybe"),
+        ("PRONK_CONFIG", "/nowhere/pronk.toml"),
+        ("OLLAMA_KEEP_ALIVE", "soon"),
+    ],
+)
+def test_a_wrong_value_is_told_in_one_line_with_its_name(
+    monkeypatch: pytest.MonkeyPatch, variable: str, text: str
+) -> None:
+    monkeypatch.setenv(variable, text)
+    with pytest.raises(PronkError) as caught:
+        load_settings()
+    assert variable in caught.value.message or variable.startswith("OLLAMA_")
+    assert text in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("content", ["workers = ", "wrokers = 3", "workers = [1]"])
+def test_a_wrong_file_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str
+) -> None:
+    file = tmp_path / "pronk.toml"
+    file.write_text(content)
+    monkeypatch.setenv("PRONK_CONFIG", str(file))
+    with pytest.raises(PronkError) as caught:
+        load_settings()
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("4096", 4096), ("64MiB", 64 << 20), ("8 GB", 8 * 10**9), ("1.5k", 1536), (7, 7)],
+)
+def test_sizes_are_written_as_people_write_them(text: object, size: int) -> None:
+    assert parse_size(text) == size
+
+
+def test_every_setting_is_documented_with_its_variables_and_value() -> None:
+    page = describe(load_settings(PRONK_HOST="127.0.0.1:4444"))
+    assert "PRONK_HOST=127.0.0.1:4444 (default 127.0.0.1:11434)" in page
+    for name, field in Settings.model_fields.items():
+        assert f"PRONK_{name.upper()}=" in page
+        assert field.description, f"{name} has no documentation"
+        alias = field.validation_alias
+        if isinstance(alias, AliasChoices):
+            for choice in alias.choices:
+                assert not str(choice).startswith("OLLAMA_") or str(choice) in page

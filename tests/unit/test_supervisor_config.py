@@ -1,0 +1,188 @@
+"""What we hand supervisord is read by supervisord's own parser, and means what we meant."""
+
+from __future__ import annotations
+
+import configparser
+import io
+import os
+import pwd
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from supervisor.options import ServerOptions
+
+from pronk.frontend.cli import rendering
+from pronk.protocol.errors import PronkError
+from pronk.protocol.settings import Settings
+
+USER = pwd.getpwuid(os.getuid()).pw_name
+
+
+def settings(directory: Path, **values: Any) -> Settings:
+    """Settings that do not depend on where the tests run; `directory` must exist."""
+    state = directory / "state"
+    (state / "logs").mkdir(parents=True, exist_ok=True)
+    (state / "run").mkdir(exist_ok=True)
+    plain = {"PRONK_HOST": "127.0.0.1:11434", "PRONK_MODELS": directory / "models", "state": state}
+    return Settings(**{**plain, **values})
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """The process groups by name, as supervisord reads them."""
+    if "[supervisord]" not in text:
+        text = "[supervisord]\n" + text
+    options = ServerOptions()
+    options.environ_expansions = {}  # a placeholder that is left over must not find a value
+    options.configfile = None
+    section = options.read_config(io.StringIO(text))
+    return {group.name: group for group in section.process_group_configs}
+
+
+def test_the_root_file_holds_programs_only() -> None:
+    config = configparser.RawConfigParser()
+    config.read(rendering.SOURCE)
+    assert {section.split(":")[0] for section in config.sections()} == {"program", "fcgi-program"}
+
+
+@pytest.mark.parametrize("kind", ["serve", "host"])
+def test_no_placeholder_is_left(tmp_path: Path, kind: str) -> None:
+    text = render(settings(tmp_path), kind)
+    assert "%(ENV_" not in text
+    assert "%(here)s" not in text
+
+
+def render(chosen: Settings, kind: str) -> str:
+    if kind == "serve":
+        return rendering.render_for_serve(chosen)
+    return rendering.render_for_host(chosen, USER)
+
+
+def test_numbers_of_processes_come_from_the_settings(tmp_path: Path) -> None:
+    groups = parsed(rendering.render_for_serve(settings(tmp_path, workers=5, frontends=2)))
+    names = {name: [p.name for p in group.process_configs] for name, group in groups.items()}
+    assert names == {
+        "pronk-scheduler": ["scheduler"],
+        "pronk-store": ["store"],
+        "pronk-worker": [f"worker-{n:02d}" for n in range(5)],
+        "pronk-frontend": ["frontend-00", "frontend-01"],
+        "pronk-listener": ["listener"],
+    }
+
+
+def test_each_process_shows_its_role_and_runs_our_interpreter(tmp_path: Path) -> None:
+    groups = parsed(rendering.render_for_serve(settings(tmp_path, workers=2)))
+    commands = {p.name: shlex.split(p.command) for g in groups.values() for p in g.process_configs}
+    python = [sys.executable, "-P", "-m"]
+    assert commands["scheduler"] == [*python, "pronk.scheduler"]
+    assert commands["store"] == [*python, "pronk.workers", "store"]
+    assert commands["worker-01"] == [*python, "pronk.workers", "worker", "--name", "worker-01"]
+    assert commands["frontend-00"] == [*python, "pronk.frontend"]
+
+
+def test_the_end_comes_in_the_order_frontends_workers_store_scheduler(tmp_path: Path) -> None:
+    groups = parsed(rendering.render_for_serve(settings(tmp_path)))
+    # Supervisord stops the highest priority first.
+    order = sorted(groups, key=lambda name: groups[name].priority, reverse=True)
+    assert order == [
+        "pronk-frontend",
+        "pronk-worker",
+        "pronk-store",
+        "pronk-scheduler",
+        "pronk-listener",
+    ]
+    for group in groups.values():
+        for process in group.process_configs:
+            assert process.stopwaitsecs <= 2
+            assert process.stopasgroup
+            assert process.killasgroup
+
+
+def test_a_worker_may_exit_at_any_time_and_the_others_may_not(tmp_path: Path) -> None:
+    groups = parsed(rendering.render_for_serve(settings(tmp_path)))
+    start = {name: group.process_configs[0].startsecs for name, group in groups.items()}
+    assert start["pronk-worker"] == 0
+    assert start["pronk-scheduler"] == start["pronk-store"] == start["pronk-frontend"] == 1
+
+
+def test_frontends_share_one_socket(tmp_path: Path) -> None:
+    chosen = settings(tmp_path, PRONK_HOST="0.0.0.0:8080", frontends=3)
+    frontends = parsed(rendering.render_for_serve(chosen))["pronk-frontend"]
+    assert frontends.socket_config.url == "tcp://0.0.0.0:8080"
+
+
+def test_frontends_open_an_ipv6_address_themselves(tmp_path: Path) -> None:
+    chosen = settings(tmp_path, PRONK_HOST="[::1]:8080", frontends=2)
+    frontends = parsed(rendering.render_for_serve(chosen))["pronk-frontend"]
+    assert not hasattr(frontends, "socket_config")
+    assert len(frontends.process_configs) == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "50%", "%(here)d", "it's", "two  b'c%%d", "semi;colon#hash"]
+)
+def test_any_usual_path_survives_the_parser(tmp_path: Path, name: str) -> None:
+    directory = tmp_path / name
+    groups = parsed(rendering.render_for_serve(settings(directory, workers=1)))
+    worker = groups["pronk-worker"].process_configs[0]
+    assert worker.stdout_logfile == str(directory / "state/logs/worker-00.log")
+    listener = groups["pronk-listener"].process_configs[0]
+    assert shlex.split(listener.command)[-1] == str(directory / "state/logs")
+
+
+@pytest.mark.parametrize("name", ["a ;b", "a #b", "a\nb"])
+def test_a_path_that_the_parser_cannot_take_is_refused_in_one_line(
+    tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(PronkError, match="PRONK_STATE=") as caught:
+        rendering.render_for_serve(settings(tmp_path / name))
+    assert "\n" not in caught.value.message
+
+
+def test_a_host_gets_the_settings_with_the_programs(tmp_path: Path) -> None:
+    chosen = settings(
+        tmp_path, workers=4, PRONK_KEEP_ALIVE="5m1s", origins='https://a.example,"b" 100%'
+    )
+    text = rendering.render_for_host(chosen, USER)
+    assert "[supervisord]" not in text
+    assert "eventlistener" not in text
+    groups = parsed(text)
+    for group in groups.values():
+        for process in group.process_configs:
+            environment = process.environment
+            assert process.uid == os.getuid()
+            assert environment["PRONK_HOST"] == "127.0.0.1:11434"
+            assert environment["PRONK_STATE"] == str(tmp_path / "state")
+            assert environment["PRONK_MODELS"] == str(tmp_path / "models")
+            assert environment["PRONK_WORKERS"] == "4"
+            assert environment["PRONK_KEEP_ALIVE"] == "301.0"
+            assert environment["PRONK_ORIGINS"] == 'https://a.example,"b" 100%'
+            assert "PRONK_MAX_QUEUE" not in environment  # its default may get better
+
+
+@pytest.mark.parametrize("origins", ["'\"", "'a'", "a ;b"])
+def test_a_setting_that_the_parser_cannot_take_is_refused(tmp_path: Path, origins: str) -> None:
+    with pytest.raises(PronkError, match=re.escape("PRONK_ORIGINS=")):
+        rendering.render_for_host(settings(tmp_path, PRONK_ORIGINS=origins), USER)
+
+
+def test_the_programs_of_a_host_keep_their_own_names(tmp_path: Path) -> None:
+    groups = parsed(rendering.render_for_host(settings(tmp_path), USER))
+    assert all(name.startswith("pronk-") for name in groups)
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:1"),
+        ("0.0.0.0", "http://127.0.0.1:1"),
+        ("::", "http://[::1]:1"),
+        ("::1", "http://[::1]:1"),
+        ("localhost", "http://localhost:1"),
+    ],
+)
+def test_the_ready_line_names_an_address_that_can_be_called(address: str, url: str) -> None:
+    assert rendering.reachable_url(address, 1) == url
