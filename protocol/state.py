@@ -79,6 +79,11 @@ class StateDirectory:
         """Where supervisord leaves its pid."""
         return self._sockets / "supervisord.pid"
 
+    def remove_stale_sockets(self) -> None:
+        """Removes the sockets of frontends that were killed. Only while no server runs here."""
+        for path in self._sockets.glob("frontend-*.sock"):
+            path.unlink(missing_ok=True)
+
     def lock(self, name: str) -> int:
         """Takes the lock called `name` until this process ends; returns its descriptor.
 

@@ -19,9 +19,13 @@ def check(settings: Settings) -> None:
     """
     state = StateDirectory(settings.state)
     state.prepare()
-    os.close(state.lock("scheduler"))
-    _check_library(settings.models)
-    _check_address(*settings.address)
+    lock = state.lock("scheduler")
+    try:
+        _check_library(settings.models)
+        _check_address(*settings.address)
+        state.remove_stale_sockets()
+    finally:
+        os.close(lock)
 
 
 def free_port(address: str) -> int:

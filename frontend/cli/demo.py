@@ -61,6 +61,7 @@ def _server() -> Iterator[str]:
             "PRONK_STATE": f"{directory}/state",
             "PRONK_MODELS": f"{directory}/models",
             "PRONK_WORKERS": "1",
+            "PRONK_FRONTENDS": "1",
         }
         server = subprocess.Popen(
             [sys.executable, "-P", "-m", "pronk.frontend.cli", "serve"],

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import httpx
+import psutil
 import pytest
 
 from support.library import add_model
@@ -25,7 +26,7 @@ SHORT = {"model": "endless", "prompt": "go", "stream": False, "options": {"num_p
 @pytest.fixture
 def victim(make_server: ServerMaker) -> Server:
     """A server whose model `endless` answers 4,000 tokens to `LONG`."""
-    server = make_server(start=False)
+    server = make_server(start=False, PRONK_FRONTENDS="2")
     weights = server.root / "endless.gguf"
     write_reciting_model(weights, ["01234567890"], context=32768)
     add_model(server.models, "endless", weights)
@@ -45,9 +46,15 @@ class Reader:
     def _read(self) -> None:
         url = f"{self._server.url}/api/generate"
         with httpx.stream("POST", url, json=LONG, timeout=PATIENCE) as answer:
+            self._port = answer.extensions["network_stream"].get_extra_info("client_addr")[1]
             for line in answer.iter_lines():
                 self.lines.append(json.loads(line))
                 self.first.set()
+
+    def is_served_by(self, frontend: psutil.Process) -> bool:
+        """Whether this frontend has the other end of the connection."""
+        remote = [connection.raddr for connection in frontend.net_connections("tcp")]
+        return any(address and address.port == self._port for address in remote)
 
 
 @pytest.fixture
@@ -131,11 +138,15 @@ def test_a_killed_frontend_breaks_its_own_connections_only(
 ):
     reader = Reader(victim, pool)
     assert reader.first.wait(PATIENCE)
-    (frontend,) = victim.processes("pronk.frontend")
-    frontend.kill()
+    worker = victim.worker_with_model()
+    frontends = victim.processes("pronk.frontend")
+    (owner,) = [frontend for frontend in frontends if reader.is_served_by(frontend)]
+    owner.kill()
     with pytest.raises(httpx.HTTPError):
         reader.end.result(PATIENCE)
     assert_serves(victim)
+    assert worker.is_running()
+    wait_for(lambda: len(victim.processes("pronk.frontend")) == 2, "a frontend in its place")
 
 
 def test_a_blank_worker_killed_again_and_again_is_always_replaced(victim: Server):
