@@ -37,6 +37,10 @@ QUIET = 3.5
 GONE = 30.0
 """Seconds without a heartbeat after which nobody waits for the scheduler any longer."""
 
+STANDSTILL = 5.0
+"""Seconds by which a heartbeat of ours is late when this process itself was stopped. Workers give
+up a frontend that takes nothing for ten."""
+
 
 def unavailable() -> PronkError:
     """What a caller hears who waited for a scheduler in vain."""
@@ -97,7 +101,10 @@ class SchedulerLink:
         While the scheduler is down nothing is sent, and True returned: what matters is sent again
         when the next one is greeted.
         """
-        return not self.up or self._dealer.send(message, body)
+        if not self.up:
+            self._was_up = False  # also when it is back before the next beat: the next word tells
+            return True
+        return self._dealer.send(message, body)
 
     async def ask(self, key: str, question: Any, patience: float) -> Any:
         """The answer to a question that can be asked again without harm.
@@ -121,6 +128,10 @@ class SchedulerLink:
         if isinstance(message, (CallFailed, Failed)):
             raise message.failure.error()
         return message
+
+    def announce_again(self) -> None:
+        """Tells the scheduler anew what is in flight; it answers `Lost` for what nobody has."""
+        self._dealer.send(self._hello())
 
     def fail_questions(self, error: PronkError) -> None:
         """Ends every question that is open."""
@@ -172,8 +183,15 @@ class SchedulerLink:
 
     async def _beat_for_ever(self) -> None:
         while True:
+            began = time.monotonic()
             await asyncio.sleep(BEAT)
             try:
+                late = time.monotonic() - began - BEAT
+                if late > STANDSTILL:
+                    # Answers may have been given up meanwhile: the scheduler knows who still works.
+                    _log.warning("this process stood still for %.1f s", late)
+                    self._heard += late
+                    self.announce_again()
                 self._beat()
             except Exception:
                 # A fault in one beat must not end all later ones.

@@ -46,6 +46,9 @@ QUESTION_SECONDS = 5.0
 PRELOAD_QUEUEING_SECONDS = 300.0
 """Longest wait of a load for a free worker, beside the time that loading itself may take."""
 
+SILENCE = 15.0
+"""Seconds without a word about a request after which the scheduler is asked who has it."""
+
 
 class Relay:
     """Everything that this frontend has in flight.
@@ -189,6 +192,9 @@ class Relay:
             for stream in list(self._streams.values()):
                 if stream.phase is Phase.WAITING:
                     self._end(stream, unavailable())
+        if [stream for stream in self._streams.values() if stream.is_silent(SILENCE)]:
+            # Its end may have been lost, where our socket could not be reached.
+            self._link.announce_again()
         return len(self._streams)
 
     def _from_scheduler(self, message: Any) -> None:
@@ -218,8 +224,11 @@ class Relay:
                 elif stream:
                     self._streams.pop(request)
             case Failed(request, attempt, failure):
-                if stream := self._current(request, attempt):
+                if stream := self._claimed(worker, request, attempt):
                     self._finish(stream, failure.error())
+            case Lost(request, attempt, failure):
+                if stream := self._claimed(worker, request, attempt):
+                    self._attempt_lost(stream, failure.error())
             case _:
                 self._odd.warning("unexpected message", f"{type(message).__name__} from {worker}")
 
@@ -248,12 +257,16 @@ class Relay:
 
         What nobody waits for is cancelled: its client left while the request was on its way.
         """
-        stream = self._current(request, attempt)
-        if stream and stream.worker in (None, worker):
+        if stream := self._claimed(worker, request, attempt):
             stream.started(worker)
             return stream
         self._router.send(worker, Cancel(request, attempt))
         return None
+
+    def _claimed(self, worker: str, request: str, attempt: int) -> Stream | None:
+        """The stream that this worker may speak for: two have it after some restarts."""
+        stream = self._current(request, attempt)
+        return stream if stream and stream.worker in (None, worker) else None
 
     def _forget_worker(self, worker: str) -> None:
         self._odd.warning("stuck worker", f"{worker} takes no messages")

@@ -73,10 +73,10 @@ class Stream:
         self.phase = Phase.WAITING
         self.worker: str | None = None
         """The incarnation that runs the current attempt."""
-        self.accepted_at = time.monotonic_ns()
         self.started_at: int | None = None
         """Monotonic nanoseconds at which the current attempt left the queue."""
         self.finished_at: int | None = None
+        self._heard_at = time.monotonic()
         self._limit = limit
         self._next_index = 0
         self._shown = False
@@ -91,8 +91,19 @@ class Stream:
         """Request and attempt, which everything that belongs to this stream carries."""
         return self.header.request, self.header.attempt
 
+    def is_silent(self, seconds: float) -> bool:
+        """Whether nothing was heard for so long. Whoever hears yes asks, and is told no until the
+        time is over again.
+        """
+        moment = time.monotonic()
+        silent = moment - self._heard_at > seconds
+        if silent:
+            self._heard_at = moment
+        return silent
+
     def started(self, worker: str) -> None:
         """The current attempt left the queue. Told again, it changes nothing."""
+        self._heard_at = time.monotonic()
         if self.phase is Phase.WAITING:
             self.phase = Phase.RUNNING
             self.worker = worker
@@ -102,6 +113,7 @@ class Stream:
         """Takes over what one engine step gave."""
         if chunk.index != self._next_index:
             return Verdict.GAP
+        self._heard_at = time.monotonic()
         self._next_index += len(chunk.tokens)
         if not chunk.text:
             return Verdict.GOOD

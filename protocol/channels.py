@@ -122,7 +122,12 @@ class _Channel:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 break
-            self._received(frames)
+            try:
+                self._received(frames)
+            except Exception:
+                # A fault of ours in one message must not keep those behind it from being read:
+                # the descriptor does not signal them again.
+                _log.exception("a message could not be handled")
             if self._closed:
                 return
         else:
@@ -221,7 +226,10 @@ class Router(_Channel):
             self._on_message(peer, *decoded)
 
     def _flush(self) -> None:
-        for peer, outbox in list(self._outboxes.items()):
+        for peer in list(self._outboxes):
+            outbox = self._outboxes.get(peer)
+            if outbox is None:  # forgotten by whoever heard that an earlier one was given up
+                continue
             try:
                 outbox.drain(self._try_send)
             except zmq.ZMQError as error:
@@ -238,7 +246,10 @@ class Router(_Channel):
 
     def _give_up(self, peer: str) -> None:
         self.forget(peer)
-        self._on_stuck(peer)
+        try:
+            self._on_stuck(peer)
+        except Exception:
+            _log.exception("a peer that was given up could not be dealt with")
 
 
 class Dealer(_Channel):

@@ -7,6 +7,8 @@ import re
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)")
+_LONGEST = 1000
+"""Characters: a megabyte of "1m1m1m…" would be added up for seconds."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)")
 
 
@@ -27,6 +29,8 @@ def parse_duration(value: object) -> float:
 
 
 def _from_text(text: str) -> float:
+    if len(text) > _LONGEST:
+        raise ValueError("is too long for a duration")
     if _NUMBER.fullmatch(text):
         return float(text)
     sign, body = (-1.0, text[1:]) if text.startswith("-") else (1.0, text.removeprefix("+"))

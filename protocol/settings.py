@@ -36,8 +36,26 @@ def _either(ours: str, ollamas: str) -> AliasChoices:
     return AliasChoices(ours, ollamas, ours.removeprefix("PRONK_").lower())
 
 
+def _home() -> Path:
+    """The user's home directory, or `/` for a user who has none, as in many a container."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/")
+
+
 def _path(value: object) -> object:
-    return Path(value).expanduser().absolute() if isinstance(value, (str, Path)) else value
+    if not isinstance(value, (str, Path)):
+        return value
+    try:
+        path = Path(value).expanduser().absolute()
+    except RuntimeError:
+        raise ValueError("there is no such user; write the path in full") from None
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:  # it goes into messages and configuration files
+        raise ValueError("the path is not valid UTF-8") from None
+    return path
 
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:(K|M|G|T)(iB|B)?|B)?", re.IGNORECASE)
@@ -77,12 +95,12 @@ class Settings(BaseSettings):
     listen beyond loopback only in a network you trust. Falls back to OLLAMA_HOST."""
 
     models: Directory = Field(
-        Path.home() / ".pronk" / "models", validation_alias=_either("PRONK_MODELS", "OLLAMA_MODELS")
+        _home() / ".pronk" / "models", validation_alias=_either("PRONK_MODELS", "OLLAMA_MODELS")
     )
     """The model library, in Ollama's layout on disk: an existing Ollama directory works as it is.
     Falls back to OLLAMA_MODELS."""
 
-    state: Directory = Path.home() / ".pronk" / "state"
+    state: Directory = _home() / ".pronk" / "state"
     """Directory for sockets, locks and logs, kept at mode 0700. Its path is limited to about 75
     bytes, because a Unix socket's path ends at 107. One running server per directory."""
 
@@ -179,8 +197,8 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Environment before file. No `.env` file is ever read."""
         sources: list[PydanticBaseSettingsSource] = [init_settings, env_settings]
-        if config := os.environ.get("PRONK_CONFIG"):
-            sources.append(TomlConfigSettingsSource(settings_cls, Path(config).expanduser()))
+        if config := _config_file():
+            sources.append(TomlConfigSettingsSource(settings_cls, config))
         return tuple(sources)
 
 
@@ -208,20 +226,32 @@ def split_host(value: str) -> tuple[str, int]:
     return address, port
 
 
+def _config_file() -> Path | None:
+    named = os.environ.get("PRONK_CONFIG")
+    try:
+        return Path(named).expanduser() if named else None
+    except RuntimeError:  # of a user who does not exist
+        return Path(named or "")
+
+
 def load_settings(**overrides: Any) -> Settings:
     """The settings of this process.
 
     Raises `PronkError` with one line that names the variable and what is wrong with its value.
     """
-    config = os.environ.get("PRONK_CONFIG")
-    if config and not Path(config).expanduser().is_file():
+    config = _config_file()
+    if config and not config.is_file():
         raise PronkError(Code.INVALID_REQUEST, f"PRONK_CONFIG: there is no file {config}")
     try:
         return Settings(**overrides)
     except ValidationError as error:
         raise PronkError(Code.INVALID_REQUEST, _first_problem(error)) from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise PronkError(Code.INVALID_REQUEST, f"{config} is not valid TOML: {error}") from None
+    except OSError as error:
+        raise PronkError(
+            Code.INVALID_REQUEST, f"PRONK_CONFIG={config}: {error.strerror or error}"
+        ) from None
 
 
 def _first_problem(error: ValidationError) -> str:
@@ -231,4 +261,6 @@ def _first_problem(error: ValidationError) -> str:
     if problem["type"] == "extra_forbidden":
         return f"{name}: there is no such setting; see `pronk settings`"
     message = problem["msg"].removeprefix("Value error, ")
-    return f"{variable}={problem['input']!s}: {message}"
+    # A value that is not text has to be shown as text all the same.
+    given = str(problem["input"]).encode("utf-8", "backslashreplace").decode()
+    return f"{variable}={given}: {message}"

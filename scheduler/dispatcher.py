@@ -25,9 +25,10 @@ from .policies.assignment import Dispatch, EndReplica, LoadModel, WorkerState, a
 
 _log = logging.getLogger(__name__)
 
-SETTLE = 1.0
-"""Seconds after the start in which nothing is decided: until then workers and frontends that
-outlived an earlier scheduler are still announcing what they have."""
+SETTLE = 1.5
+"""Longest time in seconds after the start in which nothing is decided, because workers that
+outlived an earlier scheduler are still announcing what they have. Each speaks once a second, and is
+connected again within half a second."""
 
 
 class Dispatcher:
@@ -51,10 +52,12 @@ class Dispatcher:
         self._on_unwatched_death = on_unwatched_death
         self._describing: dict[str, asyncio.Task[None]] = {}
         self._settled = now() + SETTLE
+        self._settling = asyncio.get_running_loop().call_later(SETTLE, self.advance)
         self._advancing = False
 
     def close(self) -> None:
-        """Stops waiting for the store."""
+        """Stops waiting for the store and for whoever has not announced itself."""
+        self._settling.cancel()
         for task in self._describing.values():
             task.cancel()
 
@@ -80,7 +83,8 @@ class Dispatcher:
 
     def advance(self) -> None:
         """Does all that can be done now."""
-        if self._advancing or now() < self._settled:
+        everybody_is_here = len(self._fleet.workers) >= self._settings.workers
+        if self._advancing or (now() < self._settled and not everybody_is_here):
             return
         self._advancing = True
         try:
@@ -94,7 +98,8 @@ class Dispatcher:
         if not demands:
             self._expire()
             return
-        for action in assign(demands, [worker.view for worker in self._fleet.workers.values()]):
+        views = [worker.view for worker in self._fleet.workers.values()]
+        for action in assign(demands, views, self._fleet.departed(now())):
             worker = self._fleet.workers.get(action.worker)
             if worker is None:
                 continue  # an earlier action found that it is gone; the next look sees that
@@ -112,10 +117,9 @@ class Dispatcher:
             if not isinstance(waiting.header, Preload):
                 continue
             for worker in self._fleet.replicas(waiting.header.digest):
-                wanted = waiting.header.context_length or 0
-                trained = self._fleet.facts.get(waiting.header.digest)
-                if trained and trained.context_length:
-                    wanted = min(wanted, trained.context_length)
+                if waiting.header.digest not in self._fleet.facts:
+                    break
+                wanted = self._fleet.context_needed(waiting, self._settings.context_length)
                 if worker.state is WorkerState.READY and wanted <= worker.context_length:
                     self._fleet.remove_waiting(key)
                     self._use(worker, waiting.header.keep_alive)
@@ -129,7 +133,7 @@ class Dispatcher:
     def _dispatch(self, key: RequestKey, worker: Worker) -> None:
         waiting = self._fleet.waiting[key]
         if not isinstance(waiting.header, Generate):
-            return  # a preload beside a busy replica: answered once the replica is ready
+            return  # a preload takes no slot: it is answered as soon as a replica suits it
         self._fleet.remove_waiting(key)
         if not worker.running:
             worker.progressed = now()
@@ -144,6 +148,8 @@ class Dispatcher:
         worker.enter(WorkerState.LOADING, now())
         worker.digest = digest
         worker.context_length = context_length
+        # Whoever asked may have left by the time that it is loaded.
+        worker.keep_alive = self._settings.keep_alive
         _log.info("worker %s loads %s, context %d", worker.id, facts.name, context_length)
         if not self._router.send(worker.id, Load(facts, context_length, self._settings.threads)):
             self.kill(worker, "it cannot be reached")
@@ -158,20 +164,20 @@ class Dispatcher:
     def kill(self, worker: Worker, reason: str) -> None:
         """Ends a worker that does not end by itself."""
         _log.warning("worker %s is killed: %s", worker.id, reason)
-        if worker.pidfd is None:
-            self._on_unwatched_death(
-                worker
-            )  # on another host, or no pidfd here: all that can be done
-            return
+        # First of all: its death is no word about the model that it was to load.
         if worker.state is not WorkerState.ENDING:
             worker.enter(WorkerState.ENDING, now())
+        if worker.pidfd is None:
+            # On another host, dead before it was greeted, or no pidfd here: all that can be done.
+            self._on_unwatched_death(worker)
+            return
         with contextlib.suppress(ProcessLookupError):  # dead already, and about to be noticed
             signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
 
     def _expire(self) -> None:
         """Unloads what nobody asked for long enough."""
         moment = now()
-        for worker in self._fleet.workers.values():
+        for worker in list(self._fleet.workers.values()):
             idle = worker.state is WorkerState.READY and not worker.running
             if (
                 idle
@@ -216,9 +222,11 @@ class Dispatcher:
         message = f"{name} could not be loaded: {reason}"
         self.fail_all(digest, Failure(Code.LOAD_FAILED, message))
 
-    def lose(self, key: RequestKey, frontend: str) -> None:
+    def lose(
+        self,
+        key: RequestKey,
+        frontend: str,
+        reason: str = "the worker process that generated this answer died; try again",
+    ) -> None:
         """Tells a frontend that nobody works on its request any more."""
-        failure = Failure(
-            Code.WORKER_LOST, "the worker process that generated this answer died; try again"
-        )
-        self._router.send(frontend, Lost(*key, failure))
+        self._router.send(frontend, Lost(*key, Failure(Code.WORKER_LOST, reason)))

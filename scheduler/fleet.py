@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -14,6 +15,9 @@ from .policies.assignment import Demand, WorkerState, WorkerView
 
 RequestKey = tuple[str, int]
 """Request and attempt."""
+
+RETURN_SECONDS = 5.0
+"""How long the successor of a worker that exited is waited for before another replica has to go."""
 
 _TRANSITIONS: dict[WorkerState, set[WorkerState]] = {
     WorkerState.BLANK: {WorkerState.LOADING, WorkerState.ENDING},
@@ -99,6 +103,8 @@ class Waiting:
     header: Generate | Preload
     frontend: str
     body: bytes = b""
+    since: float = field(default_factory=time.monotonic)
+    """Monotonic time of its arrival."""
 
     @property
     def key(self) -> RequestKey:
@@ -118,6 +124,31 @@ class Fleet:
         self.waiting_bytes = 0
         self.facts: dict[str, ModelFacts] = {}
         """By digest, which they belong to for ever."""
+        self._departures: deque[float] = deque()
+        """When workers died whose successors have not come yet."""
+
+    def forgive(self, seconds: float) -> None:
+        """Does not count a time in which the scheduler itself heard nobody."""
+        for peer in (*self.frontends.values(), *self.workers.values()):
+            peer.heard += seconds
+        for worker in self.workers.values():
+            worker.since += seconds
+            worker.progressed += seconds
+
+    def note_departure(self, moment: float) -> None:
+        """A worker is gone; its process manager starts the next one."""
+        self._departures.append(moment)
+
+    def note_arrival(self) -> None:
+        """A blank worker has come."""
+        if self._departures:
+            self._departures.popleft()
+
+    def departed(self, moment: float) -> int:
+        """Workers that are about to come back."""
+        while self._departures and moment - self._departures[0] > RETURN_SECONDS:
+            self._departures.popleft()
+        return len(self._departures)
 
     def add_waiting(self, waiting: Waiting) -> None:
         """Queues a request behind all others."""
@@ -164,18 +195,17 @@ class Fleet:
     def demands(self, default_context: int) -> list[Demand]:
         """Waiting requests for the policy, as far as their model's facts are known.
 
-        A request that names no context is served by any; one that does needs that much.
+        A request that names no context needs the default: else whoever asks for a tiny one first
+        would decide for all others how much of their prompts is read.
         """
         demands: list[Demand] = []
+        moment = now()
         for key, waiting in self.waiting.items():
             digest = waiting.header.digest
             if digest not in self.facts:
                 continue
-            replica = next(self.replicas(digest), None)
             context = self.context_needed(waiting, default_context)
-            if replica and waiting.header.context_length is None:
-                context = min(context, replica.context_length)
-            demands.append(Demand(key, digest, context))
+            demands.append(Demand(key, digest, context, moment - waiting.since))
         return demands
 
 

@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from ..protocol.channels import Router
@@ -46,10 +47,14 @@ TICK = 1.0
 """Seconds between heartbeats, and between looks at everything that happens by itself."""
 
 CLAIM_SECONDS = 5.0
-"""How long a worker may take to announce itself that a frontend says runs a request."""
+"""How long a worker may take to announce itself that a frontend says runs a request, and how long
+the end of an answer may then be on its way."""
 
 SILENCE = 15.0
 """Seconds without a heartbeat after which a frontend that no pidfd watches counts as gone."""
+
+STANDSTILL = 3.0
+"""Seconds by which a tick is late when this process itself was stopped, not its peers."""
 
 
 class Scheduler:
@@ -95,6 +100,7 @@ class Scheduler:
         self._dispatcher = Dispatcher(
             self._settings, self._fleet, self._router, self._store, self._worker_gone
         )
+        self._ticked = now()
         self._ticking = asyncio.create_task(self._tick_for_ever())
         _log.info("the scheduler is up, boot id %s", self._boot_id)
 
@@ -164,6 +170,8 @@ class Scheduler:
             for key in worker.running:
                 self._fleet.remove_waiting(key)
             self._dispatcher.describe(hello.model.digest)
+        else:
+            self._fleet.note_arrival()
         self._fleet.workers[sender] = worker
         self._watch(worker, lambda: self._worker_gone(worker))
         if hello.phase is WorkerPhase.LOADING:
@@ -177,16 +185,25 @@ class Scheduler:
             self._fleet.frontends[sender] = frontend
             self._watch(frontend, lambda: self._frontend_gone(frontend))
             _log.info("frontend %s (pid %d) is here", sender, hello.process.pid)
-        claimed = [report for report in hello.requests if report.worker]
-        if claimed:
+        if hello.requests:
             loop = asyncio.get_running_loop()
-            loop.call_later(CLAIM_SECONDS, self._check_claims, sender, claimed)
+            loop.call_later(CLAIM_SECONDS, self._check_claims, sender, hello.requests)
 
     def _check_claims(self, frontend: str, reports: list[RequestReport]) -> None:
-        """Tells a frontend which of its running requests died with their worker unnoticed."""
+        """Tells a frontend which of its requests nobody has any more."""
         for report in reports:
-            if report.worker not in self._fleet.workers:
-                self._dispatcher.lose((report.request, report.attempt), frontend)
+            key = (report.request, report.attempt)
+            if key in self._fleet.waiting or self._fleet.runs(key):
+                continue
+            if report.worker and report.worker not in self._fleet.workers:
+                self._dispatcher.lose(key, frontend)
+                continue
+            # Done, or given up because the frontend could not be reached. If done, its end may
+            # be on its way, and a frontend that has it ignores what comes now.
+            reason = "the answer was lost on its way; try again"
+            asyncio.get_running_loop().call_later(
+                CLAIM_SECONDS, self._dispatcher.lose, key, frontend, reason
+            )
 
     def _on_worker_heartbeat(self, worker: Worker, beat: PeerHeartbeat) -> None:
         if beat.steps != worker.steps:
@@ -225,12 +242,18 @@ class Scheduler:
         self._router.send(frontend.id, RunningList(message.call, models))
 
     def _on_loaded(self, worker: Worker, message: Loaded) -> None:
-        if worker.state is not WorkerState.LOADING:
+        if worker.state is not WorkerState.LOADING or message.model.digest != worker.digest:
             self._odd.warning("unexpected message", f"Loaded from {worker.id} {worker.state}")
             return
         moment = now()
         worker.enter(WorkerState.READY, moment)
         worker.model = message.model
+        facts = self._fleet.facts[message.model.digest]
+        if message.model.context_length < worker.context_length:
+            # It has no more to give, whatever its file says: asking again would never end.
+            self._fleet.facts[facts.digest] = replace(
+                facts, context_length=message.model.context_length
+            )
         worker.context_length = message.model.context_length
         worker.last_used = moment
         _log.info(
@@ -270,6 +293,7 @@ class Scheduler:
             worker.process.pid,
             worker.state,
         )
+        self._fleet.note_departure(now())
         if worker.state is WorkerState.LOADING:
             self._dispatcher.fail_load(
                 worker, "the worker process died over it; its file may be damaged"
@@ -327,6 +351,11 @@ class Scheduler:
 
     def _tick(self) -> None:
         moment = now()
+        late = moment - self._ticked - TICK
+        self._ticked = moment
+        if late > STANDSTILL:
+            _log.warning("this process stood still for %.1f s", late)
+            self._fleet.forgive(late)
         beat = SchedulerHeartbeat(self._boot_id)
         for worker in list(self._fleet.workers.values()):
             if reason := self._trouble(worker, moment):

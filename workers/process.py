@@ -47,6 +47,7 @@ from ..protocol.messages.generation import (
     Failed,
     Finished,
     Generate,
+    Lost,
     Started,
 )
 from ..protocol.messages.placement import Load, Loaded, LoadFailed, Outcome, Released, Unload
@@ -182,7 +183,7 @@ class Worker:
             Code.UNAVAILABLE, "the model was unloaded under this request; try again", 1.0
         )
         for header, link in self._running.values():
-            link.send(Failed(header.request, header.attempt, failure))
+            link.send(Lost(header.request, header.attempt, failure))
         self._leave(0)
 
     # --- requests
@@ -209,10 +210,10 @@ class Worker:
         )
 
     def _bounce(self, header: Generate, link: FrontendLink) -> None:
-        """Answers a request that this worker cannot take: the scheduler saw another world."""
+        """Returns a request that this worker cannot take: the scheduler saw another world."""
         self._ignored.warning("bounced request", f"while {self._phase}")
         failure = Failure(Code.UNAVAILABLE, "the model moved under this request; try again", 1.0)
-        link.send(Failed(header.request, header.attempt, failure))
+        link.send(Lost(header.request, header.attempt, failure))
         self._release_unstarted(header)
 
     def _release_unstarted(self, header: Generate) -> None:

@@ -188,7 +188,10 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Scheduler → frontend: nobody works on this attempt any more; its owner decides."""
+    """Scheduler or worker → frontend: nobody works on this attempt any more; its owner decides.
+
+    The scheduler says so of a worker that died, a worker of what it cannot take or has to drop.
+    """
 
     request: RequestId
     attempt: Attempt

@@ -9,6 +9,10 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
+OVERTAKEN = 3.0
+"""Seconds for which requests of loaded models go first where a request's own model has no worker:
+exchanging two models takes about as long as some answers."""
+
 
 class WorkerState(StrEnum):
     """The scheduler's view of a worker. `scheduler.fleet.Worker` holds the transitions."""
@@ -47,6 +51,8 @@ class Demand:
     digest: str
     context_length: int
     """Context that a replica needs to serve it."""
+    waited: float = 0.0
+    """Seconds since its arrival."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +83,25 @@ class EndReplica:
 Action = Dispatch | LoadModel | EndReplica
 
 
-def assign(demands: list[Demand], workers: list[WorkerView]) -> list[Action]:
+def assign(demands: list[Demand], workers: list[WorkerView], departed: int = 0) -> list[Action]:
     """The actions that bring the waiting requests forward now.
+
+    `departed` workers have exited just now, and the blank ones that follow them are not here yet.
 
     - A request goes to a ready replica of its model with a free slot and enough context.
     - A model has one replica. One that is too small for a request is ended once it is idle, and
       its successor is made large enough for all that wait; streams are never reloaded beneath.
     - A model without a replica is loaded by a blank worker; where none is left, the idle replica
       used least recently that nobody waits for makes room.
+    - Where others wait for all of them, a request that has waited for `OVERTAKEN` has one make
+      room nevertheless, as soon as it is idle: nobody who came later is sent there before.
     """
     actions: list[Action] = []
     free_slots = {worker.id: worker.free_slots for worker in workers}
     blank = [worker.id for worker in workers if worker.state is WorkerState.BLANK]
     wanted = Counter(demand.digest for demand in demands)
     # A worker that exits comes back blank: what it will hold need not be evicted for.
-    returning = sum(worker.state is WorkerState.ENDING for worker in workers)
+    returning = departed + sum(worker.state is WorkerState.ENDING for worker in workers)
     evictable = sorted(
         (
             worker
@@ -103,14 +113,19 @@ def assign(demands: list[Demand], workers: list[WorkerView]) -> list[Action]:
     )
     replicas: dict[str, WorkerView] = {
         worker.digest: worker
+        # The one that is ready counts where a restart of the scheduler has led to two.
+        for state in (WorkerState.LOADING, WorkerState.READY)
         for worker in workers
-        if worker.digest and worker.state in (WorkerState.READY, WorkerState.LOADING)
+        if worker.digest and worker.state is state
     }
     largest: dict[str, int] = {}
     for demand in demands:
         largest[demand.digest] = max(largest.get(demand.digest, 0), demand.context_length)
     settled: set[str] = set()
     """Models whose next step is decided; the rest of their demands wait for it."""
+
+    def untouched(replica: WorkerView) -> bool:
+        return replica.idle and free_slots[replica.id] == replica.free_slots
 
     for demand in demands:
         if demand.digest in settled:
@@ -125,8 +140,7 @@ def assign(demands: list[Demand], workers: list[WorkerView]) -> list[Action]:
             continue
         settled.add(demand.digest)
         if replica:
-            untouched = free_slots[replica.id] == replica.free_slots
-            if replica.state is WorkerState.READY and replica.idle and untouched:
+            if replica.state is WorkerState.READY and untouched(replica):
                 actions.append(EndReplica(replica.id, "a request needs a larger context"))
             continue
         if blank:
@@ -136,4 +150,18 @@ def assign(demands: list[Demand], workers: list[WorkerView]) -> list[Action]:
             returning -= 1
         elif evictable:
             actions.append(EndReplica(evictable.pop().id, "another model needs its worker"))
+        elif demand.waited >= OVERTAKEN:
+            claimable = [
+                replica
+                for digest, replica in replicas.items()
+                if digest not in settled and replica.state is WorkerState.READY
+            ]
+            if not claimable:
+                continue
+            claimed = min(
+                claimable, key=lambda replica: (not untouched(replica), replica.last_used)
+            )
+            settled.add(claimed.digest or "")
+            if untouched(claimed):
+                actions.append(EndReplica(claimed.id, "a model that has waited needs its worker"))
     return actions

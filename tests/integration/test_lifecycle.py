@@ -108,6 +108,7 @@ def test_a_client_that_leaves_stops_its_generation(make_endless: ServerMaker):
 
 def test_a_client_that_leaves_without_streaming_stops_its_generation(make_endless: ServerMaker):
     server = make_endless()
+    httpx.post(f"{server.url}/api/generate", json={"model": ENDLESS["model"]}, timeout=PATIENCE)
     with pytest.raises(httpx.ReadTimeout):
         httpx.post(f"{server.url}/api/generate", json=ENDLESS | {"stream": False}, timeout=1)
     worker = server.worker_with_model()

@@ -31,6 +31,7 @@ from pronk.protocol.messages.generation import (
     Finished,
     FinishReason,
     Generate,
+    Lost,
     Preload,
     Preloaded,
     Started,
@@ -109,6 +110,10 @@ class PlayedWorker:
         failure = Failure(code, message)
         self._dealer.send(Failed(self.header.request, self.header.attempt, failure))
 
+    def gives_back(self) -> None:
+        failure = Failure(Code.UNAVAILABLE, "the model moved")
+        self._dealer.send(Lost(self.header.request, self.header.attempt, failure))
+
     def close(self) -> None:
         self._dealer.close()
 
@@ -118,6 +123,8 @@ class PlayedScheduler:
 
     def __init__(self, state: StateDirectory) -> None:
         self.boot_id = new_incarnation()
+        self.silent = False
+        """Whether it sends no heartbeats, as if it were stopped."""
         self.peers: set[str] = set()
         self.seen: list[Any] = []
         self.bodies: dict[tuple[str, int], bytes] = {}
@@ -141,7 +148,8 @@ class PlayedScheduler:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(0.2)
-            self.tell(SchedulerHeartbeat(self.boot_id))
+            if not self.silent:
+                self.tell(SchedulerHeartbeat(self.boot_id))
 
     def _received(self, peer: str, message: Any, body: bytes) -> None:
         if isinstance(message, Hello):

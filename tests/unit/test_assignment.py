@@ -75,9 +75,34 @@ def test_a_replica_that_others_wait_for_is_not_ended():
     assert actions == [Dispatch(demand(2, A).id, "w0")]
 
 
+def test_a_request_that_has_waited_long_is_overtaken_no_more():
+    late = Demand(demand(1, C).id, C, 512, waited=10)
+    younger = demand(2, A)
+    end = EndReplica("w0", "a model that has waited needs its worker")
+    assert assign([late, younger], [ready("w0", A)]) == [end]
+    # Nor is a replica ended beneath a stream: what came later stays out until it is idle.
+    busy = WorkerView("w0", WorkerState.READY, A, 4096, free_slots=1, idle=False)
+    assert assign([late, younger], [busy]) == []
+    # Who came earlier still goes first.
+    assert assign([younger, late], [ready("w0", A)]) == [Dispatch(younger.id, "w0")]
+
+
 def test_a_worker_on_its_way_out_is_waited_for_instead_of_ending_another():
     ending = WorkerView("w0", WorkerState.ENDING, A)
     assert assign([demand(1, C)], [ending, ready("w1", B)]) == []
+
+
+def test_the_successor_of_a_worker_that_exited_is_waited_for_instead_of_ending_another():
+    workers = [ready("w0", A), ready("w1", B)]
+    assert assign([demand(1, C)], workers, departed=1) == []
+    two = assign([demand(1, C), demand(2, "d" * 64)], workers, departed=1)
+    assert two == [EndReplica("w1", "another model needs its worker")]
+
+
+def test_of_two_replicas_the_one_that_is_ready_serves():
+    loading = WorkerView("w1", WorkerState.LOADING, A, 4096)
+    for workers in ([ready("w0"), loading], [loading, ready("w0")]):
+        assert assign([demand(1)], workers) == [Dispatch(demand(1).id, "w0")]
 
 
 def test_a_larger_context_ends_the_idle_replica_and_waits_for_the_busy_one():
@@ -117,7 +142,12 @@ def fleets(draw: st.DrawFn) -> tuple[list[Demand], list[WorkerView]]:
             )
         )
     demands = [
-        demand(n, draw(digests), draw(st.sampled_from([512, 4096, 8192])))
+        Demand(
+            demand(n).id,
+            draw(digests),
+            draw(st.sampled_from([512, 4096, 8192])),
+            draw(st.sampled_from([0.0, 10.0])),
+        )
         for n in range(draw(st.integers(0, 8)))
     ]
     return demands, workers

@@ -139,6 +139,23 @@ async def test_garbage_is_dropped_and_what_follows_it_arrives(endpoint: str):
     router.close()
 
 
+async def test_a_message_that_cannot_be_handled_holds_up_none_behind_it(endpoint: str):
+    inbox = Inbox()
+
+    def handle(peer: str, message: Any, body: bytes) -> None:
+        inbox(message)
+        raise ValueError("a fault of ours")
+
+    router = Router(endpoint, handle)
+    dealer = Dealer(endpoint, "peer", Inbox())
+    beats = [PeerHeartbeat(number) for number in range(10)]
+    for beat in beats:
+        dealer.send(beat)
+    assert [message for (message,) in await inbox.reach(10)] == beats
+    dealer.close()
+    router.close()
+
+
 async def test_a_new_incarnation_on_the_same_path_is_found_again(endpoint: str):
     first, second = Inbox(), Inbox()
     router = Router(endpoint, first)

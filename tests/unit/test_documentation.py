@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import re
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from pronk.protocol.errors import Code
+from pronk.protocol.messages import failure, fleet, generation, library, placement, status
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMED_TEST = re.compile(r"`((?:unit|integration)/\w+\.py)::(\w+)`")
@@ -32,3 +39,32 @@ def test_every_test_that_the_compatibility_page_names_exists():
 def test_links_between_pages_lead_somewhere(page: str):
     for target in LINK.findall((ROOT / page).read_text()):
         assert ((ROOT / page).parent / target).exists(), target
+
+
+def declared(cls: type[Any]) -> list[str]:
+    """What the protocol's page has to say of a class: its values, or its fields with a mark."""
+    if issubclass(cls, Enum):
+        return [member.value for member in cls]
+    missing = dataclasses.MISSING
+    return [
+        field.name + ("" if (field.default, field.default_factory) == (missing, missing) else "?")
+        for field in dataclasses.fields(cls)
+    ]
+
+
+def test_the_protocol_page_lists_every_field_of_every_message():
+    page = (ROOT / "docs" / "protocol.md").read_text().partition("## Fields")[2]
+    rows = {
+        name: re.findall(r"`([^`]+)`", fields)
+        for name, fields in re.findall(r"^\| `?(\w+)`? \| (.*) \|$", page, re.MULTILINE)
+    }
+    modules = (failure, fleet, placement, generation, library, status)
+    classes = [
+        value
+        for module in modules
+        for value in vars(module).values()
+        if inspect.isclass(value) and value.__module__ == module.__name__
+    ]
+    assert len(classes) > 40
+    for cls in (Code, *classes):
+        assert rows.get(cls.__name__) == declared(cls), cls.__name__

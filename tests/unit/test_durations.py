@@ -51,6 +51,11 @@ def test_a_duration_is_finite(written: object):
         parse_duration(written)
 
 
+def test_a_text_that_would_take_seconds_to_add_up_is_refused():
+    with pytest.raises(ValueError, match="too long"):
+        parse_duration("1m" * 5_000_000)
+
+
 @given(st.text(max_size=30))
 def test_no_text_breaks_the_reader(text: str):
     with contextlib.suppress(ValueError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import time
 
 import pytest
 
@@ -95,6 +96,67 @@ async def test_a_request_that_loses_two_workers_ends_with_an_error(stack: Stack)
     assert len(stack.scheduler.all(Generate)) == 2
 
 
+async def test_a_worker_that_gives_a_request_back_has_it_tried_elsewhere(stack: Stack) -> None:
+    def serve(header: Generate) -> None:
+        worker = stack.scheduler.worker(header)
+        if header.attempt == 1:
+            worker.gives_back()
+        else:
+            worker.started().says("elsewhere").finished()
+
+    stack.scheduler.on_generate = serve
+    piece, last = await stack.lines("/api/chat", QUESTION)
+    assert (piece["message"]["content"], last["done"]) == ("elsewhere", True)
+
+
+async def test_only_the_worker_that_runs_a_request_may_end_it(stack: Stack) -> None:
+    starting(stack, "Hi")
+    async with stack.client.post("/api/chat", json=QUESTION) as response:
+        await response.content.readline()
+        (header,) = stack.scheduler.all(Generate)
+        # A restarted scheduler may have sent it to a second one, too.
+        second = stack.scheduler.worker(header)
+        second.failed(Code.INTERNAL, "not here")
+        second.gives_back()
+        second.started()
+        await until(lambda: second.cancelled, "the second one is told")
+        stack.scheduler.workers[0].says("there").finished()
+        rest = [json.loads(line) for line in (await response.content.read()).splitlines()]
+        assert [line["message"]["content"] for line in rest] == ["there", ""]
+
+
+async def test_a_frontend_that_stood_still_asks_who_still_works_for_it(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "STANDSTILL", 0.5)
+    starting(stack, "Hi")
+    async with stack.client.post("/api/chat", json=QUESTION) as response:
+        await response.content.readline()
+        time.sleep(1.7)  # noqa: ASYNC251  the frontend lives on this loop and stands still
+        hello = (await until(lambda: stack.scheduler.all(Hello)[1:], "it says hello again"))[-1]
+        (report,) = hello.requests
+        assert report.worker == stack.scheduler.workers[0].id
+
+
+async def test_a_request_of_which_nothing_is_heard_is_asked_for(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_module, "SILENCE", 0.2)
+    stack.scheduler.on_generate = lambda header: None
+    question = QUESTION | {"stream": False}
+    asking = asyncio.create_task(stack.request("POST", "/api/chat", json=question))
+    hello = (await until(lambda: stack.scheduler.all(Hello)[1:], "it says hello again"))[-1]
+    (report,) = hello.requests
+    assert report.worker is None
+    lost = Lost(report.request, 1, Failure(Code.WORKER_LOST, "it was lost"))
+    stack.scheduler.tell(lost)
+    retry = (await until(lambda: stack.scheduler.all(Generate)[1:], "another attempt"))[0]
+    assert (retry.request, retry.attempt) == (report.request, 2)
+    stack.scheduler.worker(retry).started().says("Hi").finished()
+    status, _, _ = await asking
+    assert status == 200
+
+
 async def test_a_worker_lost_in_mid_stream_ends_it_with_an_error(stack: Stack) -> None:
     starting(stack, "Hi")
     async with stack.client.post("/api/chat", json=QUESTION) as response:
@@ -179,6 +241,25 @@ async def test_without_a_scheduler_ps_says_so_and_the_library_answers(
 async def test_a_scheduler_with_another_boot_id_is_greeted_again(stack: Stack) -> None:
     stack.scheduler.boot_id = new_incarnation()
     await until(lambda: len(stack.scheduler.all(Hello)) == 2, "a second greeting")
+
+
+async def test_what_is_asked_in_a_silence_too_short_to_be_noticed_is_submitted_after_it(
+    state: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "QUIET", 0.5)
+    monkeypatch.setattr(link_module, "BEAT", 60.0)
+    async with running(state) as stack:
+        relay = stack.frontend._relay
+        answering(stack, "Hi")
+        stack.scheduler.silent = True
+        await until(lambda: not relay._link.up, "the scheduler counts as down")
+        question = QUESTION | {"stream": False}
+        asking = asyncio.create_task(stack.request("POST", "/api/chat", json=question))
+        await until(lambda: relay._streams, "the request is accepted")
+        assert not stack.scheduler.all(Generate)
+        stack.scheduler.silent = False
+        await until(asking.done, "the answer")
+        assert asking.result()[0] == 200
 
 
 async def test_nobody_waits_for_ever_for_a_scheduler(

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,7 @@ from pronk.protocol.messages.status import ListRunning, RunningList
 from pronk.protocol.process import new_incarnation, own_identity
 from pronk.protocol.settings import load_settings
 from pronk.protocol.state import StateDirectory
+from pronk.scheduler import service
 from pronk.scheduler.service import Scheduler
 
 PATIENCE = 20
@@ -139,6 +141,16 @@ class Peer:
 
     def release(self, header: Generate) -> None:
         self.send(Released(header.request, header.attempt, Outcome.FINISHED, 3))
+
+    def beat(self) -> asyncio.Task[None]:
+        """Plays a worker that lives, and whose engine stands still."""
+
+        async def beat_for_ever() -> None:
+            while True:
+                self.send(PeerHeartbeat(steps=1, in_flight=1))
+                await asyncio.sleep(0.1)
+
+        return asyncio.create_task(beat_for_ever())
 
 
 def _start_ticks(pid: int) -> int:
@@ -254,6 +266,111 @@ async def test_a_second_model_takes_the_place_of_an_idle_one(stage: Stage):
     successor = stage.worker()
     assert (await successor.load()).model.digest == B
     await successor.expect(Generate)
+
+
+async def test_making_room_for_one_model_costs_one_other(stage: Stage):
+    first, second, frontend = stage.worker(), stage.worker(), stage.frontend()
+    for digest, worker in ((A, first), (B, second)):
+        header = frontend.generate(digest)
+        await worker.load()
+        await worker.expect(Generate)
+        worker.release(header)
+    third = frontend.generate("c" * 64)
+    await first.expect(Unload)
+    first.process.kill()
+    # While its successor starts, the model in the other worker is not in anybody's way.
+    successor = stage.worker()
+    await successor.load()
+    assert (await successor.expect(Generate))[0] == third
+    assert second.received == []
+
+
+async def test_a_model_whose_file_promises_more_context_than_it_has_is_not_loaded_for_ever(
+    stage: Stage,
+):
+    worker, frontend = stage.worker(), stage.frontend()
+    header = frontend.generate(context_length=2048)
+    load: Load = await worker.expect(Load)
+    assert load.context_length == 2048
+    worker.send(Loaded(LoadedModel("a:latest", A, 1024, 1, 1000, 0), 10**6))
+    assert (await worker.expect(Generate))[0] == header
+
+
+async def test_a_model_that_nobody_waits_for_any_more_stays_for_the_usual_time(stage: Stage):
+    worker, frontend = stage.worker(), stage.frontend()
+    header = frontend.generate()
+    load: Load = await worker.expect(Load)
+    frontend.send(Cancel(header.request, 1))
+    frontend.send(ListRunning("1" * 32))  # once this is answered, the cancellation has arrived
+    await frontend.expect(RunningList)
+    worker.send(Loaded(LoadedModel("a:latest", A, load.context_length, 1, 1000, 0), 10**6))
+    async with asyncio.timeout(PATIENCE):
+        while not stage.scheduler._fleet.workers[worker.id].model:
+            await asyncio.sleep(0.01)
+    frontend.send(ListRunning("0" * 32))
+    running: RunningList = await frontend.expect(RunningList)
+    assert [model.digest for model in running.models] == [A]
+
+
+async def test_a_worker_that_died_before_it_was_greeted_says_nothing_about_a_model(stage: Stage):
+    ghost = stage.worker(greet=False)
+    ghost.process.kill()
+    await asyncio.to_thread(ghost.process.wait)
+    here = own_identity()
+    unwatched = ProcessIdentity(0, 0, here.pid_namespace, here.host_boot_id)
+    ghost.send(Hello(VERSION, Role.WORKER, ghost.id, unwatched, phase=WorkerPhase.BLANK))
+    frontend = stage.frontend()
+    frontend.send(ListRunning("0" * 32))
+    await frontend.expect(RunningList)
+    ghost.dealer.close()
+    header = frontend.generate()
+    worker = stage.worker()
+    await worker.load()
+    assert (await worker.expect(Generate))[0] == header
+    assert frontend.received == []
+
+
+async def test_a_frontend_learns_what_nobody_works_on_any_more(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(service, "CLAIM_SECONDS", 0.1)
+    worker, frontend = stage.worker(), stage.frontend()
+    given_up = frontend.generate()
+    await worker.load()
+    await worker.expect(Generate)
+    worker.release(given_up)
+    running = frontend.generate()
+    await worker.expect(Generate)
+    # It stood still, and took nothing; now it says again what it is waiting for.
+    frontend.hello(
+        requests=[
+            RequestReport(header.request, 1, frontend.id, worker.id)
+            for header in (running, given_up)
+        ]
+    )
+    lost: Lost = await frontend.expect(Lost)
+    assert (lost.request, lost.attempt) == (given_up.request, 1)
+    assert frontend.received == []
+
+
+async def test_a_scheduler_that_stood_still_blames_nobody_else(
+    make_stage: StageMaker, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(service, "TICK", 0.1)
+    monkeypatch.setattr(service, "STANDSTILL", 0.3)
+    stage = make_stage(stall_timeout=1)
+    worker, frontend = stage.worker(), stage.frontend()
+    beating = worker.beat()
+    header = frontend.generate()
+    await worker.load()
+    await worker.expect(Generate)
+    time.sleep(1.5)  # noqa: ASYNC251  the scheduler lives on this loop and stands still
+    stage.scheduler._tick()  # uvloop looks at its timers before it reads what has come meanwhile
+    worker.release(header)
+    other = frontend.generate()
+    assert (await worker.expect(Generate))[0] == other
+    assert worker.process.poll() is None
+    beating.cancel()
 
 
 async def test_a_preload_is_answered_when_the_model_is_ready_and_evicting_unloads_it(stage: Stage):
@@ -374,16 +491,10 @@ async def test_a_worker_without_progress_is_killed_and_its_request_reported_lost
 ):
     stage = make_stage(stall_timeout=1.5)
     worker, frontend = stage.worker(), stage.frontend()
+    beating = worker.beat()
     header = frontend.generate()
     await worker.load()
     await worker.expect(Generate)
-
-    async def beat() -> None:
-        while True:
-            worker.send(PeerHeartbeat(steps=1, in_flight=1))
-            await asyncio.sleep(0.1)
-
-    beating = asyncio.create_task(beat())
     lost: Lost = await frontend.expect(Lost)
     beating.cancel()
     assert lost.request == header.request
@@ -476,6 +587,42 @@ async def test_a_restarted_scheduler_learns_everything_from_its_peers(make_stage
     assert (await worker.expect(Generate))[0] == waiting
     lost: Lost = await frontend.expect(Lost)
     assert lost.request == vanished
+
+
+async def test_a_frontend_that_even_the_first_word_never_reached_is_told(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(service, "CLAIM_SECONDS", 0.1)
+    worker, frontend = stage.worker(), stage.frontend()
+    undelivered = frontend.generate()
+    await worker.load()
+    await worker.expect(Generate)
+    waiting = [frontend.generate(), frontend.generate()]
+    worker.release(undelivered)
+    await worker.expect(Generate)
+    frontend.hello(
+        requests=[
+            RequestReport(header.request, 1, frontend.id) for header in (undelivered, *waiting)
+        ]
+    )
+    lost: Lost = await frontend.expect(Lost)
+    assert (lost.request, lost.attempt) == (undelivered.request, 1)
+    assert frontend.received == []
+
+
+async def test_a_tiny_context_decides_for_nobody_but_who_asked_for_it(make_stage: StageMaker):
+    stage = make_stage(context_length=512)
+    worker, frontend = stage.worker(), stage.frontend()
+    tiny = frontend.generate(context_length=8)
+    assert (await worker.load()).context_length == 8
+    await worker.expect(Generate)
+    usual = frontend.generate()
+    worker.release(tiny)
+    await worker.expect(Unload)
+    worker.process.kill()
+    successor = stage.worker()
+    assert (await successor.load()).context_length == 512
+    assert (await successor.expect(Generate))[0] == usual
 
 
 async def test_a_larger_context_gets_a_larger_replica_once_the_old_one_is_idle(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,6 +100,8 @@ def test_the_environment_wins_over_the_file(
         ("PRONK_MAX_GENERATION_BODY", "big"),
         ("PRONK_DEMO_MODEL", "maybe"),
         ("PRONK_CONFIG", "/nowhere/pronk.toml"),
+        ("PRONK_CONFIG", "~nobody-of-this-name/pronk.toml"),
+        ("PRONK_MODELS", "~nobody-of-this-name/models"),
         ("OLLAMA_KEEP_ALIVE", "soon"),
     ],
 )
@@ -122,6 +126,38 @@ def test_a_wrong_file_is_told_in_one_line(
     with pytest.raises(PronkError) as caught:
         load_settings()
     assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("variable", ["PRONK_STATE", "PRONK_MODELS"])
+def test_a_path_that_is_no_text_is_told_in_text(
+    monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "/tmp/\udcff")
+    with pytest.raises(PronkError, match="UTF-8") as caught:
+        load_settings()
+    assert variable in caught.value.message.encode().decode()
+
+
+def test_a_file_that_is_no_text_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "pronk.toml"
+    file.write_bytes(b"\xff\xfe\0")
+    monkeypatch.setenv("PRONK_CONFIG", str(file))
+    with pytest.raises(PronkError, match="not valid TOML"):
+        load_settings()
+
+
+def test_a_user_without_a_home_can_name_the_directories() -> None:
+    program = (
+        "import os, pathlib\n"
+        "os.environ.pop('HOME', None)\n"
+        "def lost(): raise RuntimeError('no home')\n"
+        "pathlib.Path.home = lost\n"
+        "from pronk.protocol.settings import load_settings\n"
+        "print(load_settings(state='/tmp/s', PRONK_MODELS='/tmp/m').state)\n"
+    )
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "/tmp/s\n"
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ from pronk.protocol.messages.generation import (
     Generate,
     GenerateBody,
     Kind,
+    Lost,
     SamplingOptions,
     Started,
 )
@@ -291,20 +292,20 @@ async def test_another_attempt_goes_on_behind_the_tokens_of_the_first(
     assert message.eval_count == len(tokens)
 
 
-async def test_what_it_cannot_take_is_answered_at_once(stage: Stage, reciter: Path) -> None:
+async def test_what_it_cannot_take_is_given_back_at_once(stage: Stage, reciter: Path) -> None:
     await stage.start_worker()
     blank = stage.ask(chat())
-    failed = await stage.reply.wait(Failed)
-    assert ((failed.request, failed.attempt), failed.failure.code) == (blank, Code.UNAVAILABLE)
+    lost = await stage.reply.wait(Lost)
+    assert ((lost.request, lost.attempt), lost.failure.code) == (blank, Code.UNAVAILABLE)
     assert (await stage.inbox.wait(Released)).outcome is Outcome.FAILED
 
     await stage.load(reciter)
     stage.ask(chat(), digest="e" * 64)
-    assert (await stage.reply.wait(Failed)).failure.code is Code.UNAVAILABLE
+    assert (await stage.reply.wait(Lost)).failure.code is Code.UNAVAILABLE
     stage.ask(endless())
     await stage.reply.wait(Started)
     stage.ask(chat())
-    assert (await stage.reply.wait(Failed)).failure.code is Code.UNAVAILABLE
+    assert (await stage.reply.wait(Lost)).failure.code is Code.UNAVAILABLE
 
 
 async def test_bad_requests_get_their_reason_and_the_worker_lives_on(
@@ -387,7 +388,7 @@ async def test_unload_ends_the_process_and_what_ran_there_hears_of_it(
     stage.ask(endless())
     await stage.reply.wait(Chunks)
     stage.tell(Unload("test"))
-    assert (await stage.reply.wait(Failed)).failure.code is Code.UNAVAILABLE
+    assert (await stage.reply.wait(Lost)).failure.code is Code.UNAVAILABLE
     assert await stage.exit_status() == 0
     assert not crashes(stage)
 

@@ -121,24 +121,12 @@ async def serve(settings: Settings) -> None:
         store.close()
 
 
-def _check_name(settings: Settings) -> None:
-    """Paths of weights travel as text."""
-    try:
-        str(settings.models).encode()
-    except UnicodeEncodeError:
-        shown = ascii(str(settings.models))
-        raise PronkError(
-            Code.INVALID_REQUEST, f"PRONK_MODELS={shown}: the path is not valid UTF-8"
-        ) from None
-
-
 def main() -> NoReturn:
     """The store process from start to end. Exit status 1, after one line, if it cannot start."""
     try:
         settings = load_settings()
         configure_logging("store", settings.log_level)
         die_with_parent()
-        _check_name(settings)
         state = StateDirectory(settings.state)
         state.prepare()
         state.lock("store")

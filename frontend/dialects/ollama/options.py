@@ -55,7 +55,7 @@ class Options(BaseModel):
     min_p: _Fraction | None = None
     typical_p: _Fraction | None = None
     repeat_last_n: Annotated[_Integer, Field(ge=-1, le=2**24)] | None = None
-    repeat_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
+    repeat_penalty: Annotated[float, Field(ge=0, le=100)] | None = None
     presence_penalty: _Penalty | None = None
     frequency_penalty: _Penalty | None = None
     stop: (
