@@ -5,151 +5,34 @@ import json
 import os
 import struct
 from pathlib import Path
-from typing import Any
 
-import gguf
-import numpy as np
-import orjson
 import pytest
 
-from pronk.protocol.codec import MAX_HEADER, decode, encode
-from pronk.protocol.errors import Code, PronkError
+from pronk.protocol.errors import Code
 from pronk.protocol.messages.library import (
     DescribeModel,
-    ListModels,
     ModelDetails,
-    ModelFacts,
-    ModelResolved,
-    ModelShown,
     ModelSummary,
     ResolveModel,
     ShowModel,
 )
 from pronk.workers.store.builtin import BuiltinModel
 from pronk.workers.store.catalog import Catalog
-from pronk.workers.store.fitting import OMITTED
 from pronk.workers.store.layout import Library
-
-CALL = "0" * 32
-MEDIA = "application/vnd.ollama.image."
-CONFIG = {
-    "model_format": "gguf",
-    "model_family": "llama",
-    "model_families": ["llama"],
-    "model_type": "8.0B",
-    "file_type": "Q4_K_M",
-}
-
-
-def tiny_gguf(path: Path, *, context: int = 2048, architecture: str = "llama") -> Path:
-    writer = gguf.GGUFWriter(path, architecture)
-    writer.add_context_length(context)
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
-    writer.add_token_list([f"token{i}" for i in range(40)])
-    writer.add_chat_template("{{ messages }}")
-    writer.add_tensor("output_norm.weight", np.ones(1500, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
-
-
-class Ollama:
-    """Writes a library as Ollama does."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
-    def blob(self, content: bytes) -> dict[str, Any]:
-        digest = hashlib.sha256(content).hexdigest()
-        path = self.root / "blobs" / f"sha256-{digest}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-        return {"digest": f"sha256:{digest}", "size": len(content)}
-
-    def layer(self, kind: str, content: bytes | str) -> dict[str, Any]:
-        raw = content if isinstance(content, bytes) else content.encode()
-        return {"mediaType": MEDIA + kind, **self.blob(raw)}
-
-    def manifest(self, name: str, content: bytes) -> Path:
-        path = self.root / "manifests" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-        return path
-
-    def add(
-        self,
-        name: str,
-        weights: bytes | None,
-        *layers: dict[str, Any],
-        config: dict[str, Any] | None = None,
-        modified_at: float = 1_700_000_000.0,
-    ) -> Path:
-        """A model under `host/namespace/model/tag`; returns its manifest."""
-        described = self.blob(json.dumps(CONFIG if config is None else config).encode())
-        described["mediaType"] = "application/vnd.docker.container.image.v1+json"
-        own = [] if weights is None else [self.layer("model", weights)]
-        content = {"schemaVersion": 2, "config": described, "layers": [*own, *layers]}
-        path = self.manifest(name, json.dumps(content).encode())
-        os.utime(path, (modified_at, modified_at))
-        return path
-
-    def path_of(self, digest: str) -> Path:
-        return self.root / "blobs" / digest.replace(":", "-")
-
-
-PHI = "registry.ollama.ai/library/phi/latest"
-
-
-@pytest.fixture
-def ollama(tmp_path: Path) -> Ollama:
-    return Ollama(tmp_path / "models")
-
-
-@pytest.fixture
-def weights(tmp_path: Path) -> bytes:
-    return tiny_gguf(tmp_path / "tiny.gguf").read_bytes()
-
-
-@pytest.fixture
-def catalog(ollama: Ollama) -> Catalog:
-    return Catalog(Library(ollama.root), None)
-
-
-@pytest.fixture
-def demo(tmp_path: Path) -> BuiltinModel:
-    return BuiltinModel(tiny_gguf(tmp_path / "demo.gguf", context=512))
-
-
-def resolve(catalog: Catalog, name: str) -> ModelResolved:
-    answer = catalog.answer(ResolveModel(CALL, name))
-    assert isinstance(answer, ModelResolved)
-    return answer
-
-
-def describe(catalog: Catalog, digest: str) -> ModelFacts:
-    return catalog.answer(DescribeModel(CALL, digest)).facts  # type: ignore[union-attr]
-
-
-def listed(catalog: Catalog) -> list[ModelSummary]:
-    return catalog.answer(ListModels(CALL)).models  # type: ignore[union-attr]
-
-
-def names(catalog: Catalog) -> list[str]:
-    return [model.name for model in listed(catalog)]
-
-
-def show(catalog: Catalog, name: str, *, verbose: bool = False) -> ModelShown:
-    answer = catalog.answer(ShowModel(CALL, name, verbose))
-    assert isinstance(answer, ModelShown)
-    return answer
-
-
-def refusal(catalog: Catalog, question: Any) -> PronkError:
-    with pytest.raises(PronkError) as caught:
-        catalog.answer(question)
-    return caught.value
+from support.store import (
+    CALL,
+    CONFIG,
+    MEDIA,
+    PHI,
+    Ollama,
+    describe,
+    listed,
+    names,
+    refusal,
+    resolve,
+    show,
+    tiny_gguf,
+)
 
 
 def test_a_library_that_is_not_there_is_empty_and_stays_so(
@@ -456,168 +339,3 @@ def test_an_unknown_model_is_named_with_how_to_get_it(
     assert "PRONK_DEMO_MODEL" in refusal(catalog, ResolveModel(CALL, "demo")).message
     assert refusal(catalog, DescribeModel(CALL, "0" * 64)).code is Code.NOT_FOUND
     assert refusal(catalog, ResolveModel(CALL, "../x")).code is Code.INVALID_REQUEST
-
-
-def test_the_demo_model_is_there_without_a_library(ollama: Ollama, demo: BuiltinModel) -> None:
-    catalog = Catalog(Library(ollama.root), demo)
-    (model,) = listed(catalog)
-    assert model.name == "demo:latest"
-    for asked in ("demo", "demo:latest", "DEMO", "library/demo"):
-        assert resolve(catalog, asked).digest == model.digest
-    facts = describe(catalog, model.digest)
-    assert hashlib.sha256(Path(facts.weights).read_bytes()).hexdigest() == model.digest
-    assert facts.context_length == 512
-    assert model.details == ModelDetails("", "gguf", "llama", ["llama"], "2K", "F16")
-    shown = show(catalog, "demo")
-    assert shown.template == "{{ messages }}"
-    assert shown.modelfile.endswith("FROM demo:latest\n")
-    assert refusal(catalog, ResolveModel(CALL, "demo:other")).code is Code.NOT_FOUND
-    assert not ollama.root.exists()
-
-
-def test_the_demo_model_can_be_described_before_anything_else_was_asked(
-    ollama: Ollama, demo: BuiltinModel
-) -> None:
-    model = demo.model()
-    assert model
-    assert describe(Catalog(Library(ollama.root), demo), model.digest).name == "demo:latest"
-
-
-def test_a_model_of_the_users_hides_the_demo_model(
-    ollama: Ollama, demo: BuiltinModel, weights: bytes
-) -> None:
-    manifest = ollama.add("registry.ollama.ai/library/Demo/latest", weights)
-    catalog = Catalog(Library(ollama.root), demo)
-    assert names(catalog) == ["Demo:latest"]
-    assert resolve(catalog, "demo").digest == hashlib.sha256(manifest.read_bytes()).hexdigest()
-    manifest.write_bytes(b"broken")
-    assert names(catalog) == []
-    assert refusal(catalog, ResolveModel(CALL, "demo")).code is Code.LOAD_FAILED
-    manifest.unlink()
-    assert names(catalog) == ["demo:latest"]
-
-
-def test_an_installation_without_the_demo_models_file_still_works(
-    ollama: Ollama, tmp_path: Path
-) -> None:
-    catalog = Catalog(Library(ollama.root), BuiltinModel(tmp_path / "missing.gguf"))
-    assert listed(catalog) == []
-    error = refusal(catalog, ResolveModel(CALL, "demo"))
-    assert error.code is Code.NOT_FOUND
-    assert "install Pronk again" in error.message
-
-
-def test_show_composes_what_ollama_shows(ollama: Ollama, catalog: Catalog, weights: bytes) -> None:
-    parameters = {"num_ctx": 4096, "stop": ["<|im_end|>", 'a"b'], "temperature": 0.7, "x": None}
-    ollama.add(
-        PHI,
-        weights,
-        ollama.layer("template", '{{ .System }}\n"{{ .Prompt }}"'),
-        ollama.layer("system", "Be brief."),
-        ollama.layer("params", json.dumps(parameters)),
-        ollama.layer("license", "MIT\nLicense"),
-        ollama.layer("license", "and another"),
-        ollama.layer("messages", '[{"role": "user", "content": "hi"}]'),
-    )
-    shown = show(catalog, "phi")
-    assert shown.modelfile.splitlines()[2:] == [
-        "FROM phi:latest",
-        'TEMPLATE """{{ .System }}',
-        '"{{ .Prompt }}""""',
-        "SYSTEM Be brief.",
-        "PARAMETER num_ctx 4096",
-        "PARAMETER stop <|im_end|>",
-        'PARAMETER stop a"b',
-        "PARAMETER temperature 0.7",
-        'LICENSE "MIT',
-        'License"',
-        "LICENSE and another",
-        "MESSAGE user hi",
-    ]
-    assert shown.parameters.splitlines() == [
-        "num_ctx                        4096",
-        'stop                           "<|im_end|>"',
-        'stop                           "a\\"b"',
-        "temperature                    0.7",
-    ]
-    assert shown.template == '{{ .System }}\n"{{ .Prompt }}"'
-    assert shown.system == "Be brief."
-    assert shown.license == "MIT\nLicense\nand another"
-    assert shown.details.parameter_size == "8.0B"
-    assert shown.modified_at == 1_700_000_000.0
-    assert str(ollama.root).encode() not in encode(shown)
-
-
-@pytest.mark.parametrize(
-    ("kind", "content"),
-    [("params", "{"), ("params", "[]"), ("messages", "{}"), ("messages", '[{"role": 1}]')],
-)
-def test_broken_texts_are_explained(
-    ollama: Ollama, catalog: Catalog, weights: bytes, kind: str, content: str
-) -> None:
-    ollama.add(PHI, weights, ollama.layer(kind, content))
-    error = refusal(catalog, ShowModel(CALL, "phi"))
-    assert error.code is Code.LOAD_FAILED
-    assert names(catalog) == ["phi:latest"]
-
-
-def test_show_gives_all_metadata_and_long_arrays_only_when_verbose(
-    ollama: Ollama, catalog: Catalog, weights: bytes
-) -> None:
-    ollama.add(PHI, weights)
-    brief, verbose = show(catalog, "phi"), show(catalog, "phi", verbose=True)
-    assert brief.model_info["general.architecture"] == "llama"
-    assert brief.model_info["general.parameter_count"] == 1500
-    assert brief.model_info["tokenizer.ggml.tokens"] is None
-    assert brief.tensors == []
-    assert verbose.model_info["tokenizer.ggml.tokens"][1] == "token1"
-    assert verbose.tensors == [{"name": "output_norm.weight", "type": "F32", "shape": [1500]}]
-    orjson.dumps(verbose.model_info)
-    assert decode(encode(verbose)) == verbose
-
-
-def array_of(key: str, count: int, element: bytes) -> bytes:
-    raw = key.encode()
-    return struct.pack("<Q", len(raw)) + raw + struct.pack("<IIQ", 9, 8, count) + element * count
-
-
-def test_a_verbose_answer_leaves_out_what_would_not_fit_and_says_so(
-    ollama: Ollama, catalog: Catalog
-) -> None:
-    token = struct.pack("<Q", 60) + b"x" * 60
-    pairs = array_of("large", 130_000, token) + array_of("small", 50_000, token)
-    ollama.add(PHI, struct.pack("<4sIQQ", b"GGUF", 3, 0, 2) + pairs)
-    shown = show(catalog, "phi", verbose=True)
-    assert len(encode(shown)) <= MAX_HEADER
-    assert shown.model_info["large"] is None
-    assert len(shown.model_info["small"]) == 50_000
-    assert shown.model_info[OMITTED] == ["large"]
-
-
-def test_a_list_that_would_not_fit_keeps_the_newest(
-    ollama: Ollama, catalog: Catalog, weights: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pronk.workers.store.fitting.MAX_HEADER", 1000)
-    for age in range(8):
-        ollama.add(f"registry.ollama.ai/library/m{age}/latest", weights, modified_at=1e9 - age)
-    kept = names(catalog)
-    assert 0 < len(kept) < 8
-    assert kept == [f"m{age}:latest" for age in range(len(kept))]
-
-
-def test_nothing_is_ever_written(ollama: Ollama, demo: BuiltinModel, weights: bytes) -> None:
-    ollama.add(PHI, weights, ollama.layer("system", "x"))
-
-    def snapshot() -> list[tuple[str, int, int]]:
-        return sorted(
-            (str(path), path.lstat().st_mtime_ns, path.lstat().st_size)
-            for path in ollama.root.rglob("*")
-        )
-
-    before = snapshot()
-    catalog = Catalog(Library(ollama.root), demo)
-    for name in ("phi", "demo"):
-        describe(catalog, resolve(catalog, name).digest)
-        show(catalog, name, verbose=True)
-    listed(catalog)
-    assert snapshot() == before

@@ -1,0 +1,187 @@
+"""A scheduler with real sockets, beside peers that the test plays.
+
+A worker here is a process that only sleeps: the scheduler watches and kills it like any other,
+while the test speaks for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psutil
+
+from pronk.protocol.channels import Dealer, Router
+from pronk.protocol.codec import VERSION
+from pronk.protocol.errors import Code
+from pronk.protocol.messages.failure import Failure
+from pronk.protocol.messages.fleet import (
+    Hello,
+    LoadedModel,
+    PeerHeartbeat,
+    ProcessIdentity,
+    Role,
+    SchedulerHeartbeat,
+    WorkerPhase,
+)
+from pronk.protocol.messages.generation import (
+    Caller,
+    Generate,
+)
+from pronk.protocol.messages.library import (
+    CallFailed,
+    DescribeModel,
+    ModelDescribed,
+    ModelDetails,
+    ModelFacts,
+)
+from pronk.protocol.messages.placement import (
+    Load,
+    Loaded,
+    Outcome,
+    Released,
+)
+from pronk.protocol.process import new_incarnation, own_identity
+from pronk.protocol.settings import load_settings
+from pronk.protocol.state import StateDirectory
+from pronk.scheduler.service import Scheduler
+
+PATIENCE = 20
+A, B, UNKNOWN = "a" * 64, "b" * 64, "e" * 64
+DETAILS = ModelDetails("", "gguf", "llama", ["llama"], "1M", "Q8_0")
+
+
+class Peer:
+    """A process of the test's own: a frontend or a worker, as the scheduler sees it."""
+
+    def __init__(self, state: StateDirectory, role: Role, process: subprocess.Popen[bytes]) -> None:
+        self.id = new_incarnation()
+        self.role = role
+        self.process = process
+        self.endpoint = state.frontend(self.id)
+        self.received: list[Any] = []
+        self._news = asyncio.Event()
+        self.dealer = Dealer(state.scheduler, self.id, self._on_message)
+
+    def _on_message(self, message: Any, body: bytes) -> None:
+        if not isinstance(message, SchedulerHeartbeat):
+            self.received.append((message, body) if body else message)
+        self._news.set()
+
+    def hello(self, **fields: Any) -> None:
+        here = own_identity()
+        start = psutil.Process(self.process.pid).create_time() - psutil.boot_time()
+        ticks = _start_ticks(self.process.pid) if start >= 0 else 0
+        identity = ProcessIdentity(self.process.pid, ticks, here.pid_namespace, here.host_boot_id)
+        if self.role is Role.FRONTEND:
+            fields.setdefault("endpoint", self.endpoint)
+        else:
+            fields.setdefault("phase", WorkerPhase.BLANK)
+        self.dealer.send(Hello(VERSION, self.role, self.id, identity, **fields))
+
+    def send(self, message: Any, body: bytes = b"") -> None:
+        self.dealer.send(message, body)
+
+    async def expect(self, kind: type[Any]) -> Any:
+        """The next message, which has to be of this kind."""
+        async with asyncio.timeout(PATIENCE):
+            while not self.received:
+                self._news.clear()
+                await self._news.wait()
+        message = self.received.pop(0)
+        bare = message[0] if isinstance(message, tuple) else message
+        assert isinstance(bare, kind), bare
+        return message
+
+    async def load(self) -> Load:
+        """Plays a worker that loads what it is told."""
+        load: Load = await self.expect(Load)
+        model = LoadedModel(load.model.name, load.model.digest, load.context_length, 1, 1000, 0)
+        self.send(Loaded(model, 10**6))
+        return load
+
+    def generate(self, digest: str = A, **fields: Any) -> Generate:
+        header = Generate(
+            uuid4().hex,
+            fields.pop("attempt", 1),
+            "model",
+            digest,
+            Caller(),
+            self.id,
+            self.endpoint,
+            seed=1,
+            cost=1,
+            **fields,
+        )
+        self.send(header, b"body")
+        return header
+
+    def release(self, header: Generate) -> None:
+        self.send(Released(header.request, header.attempt, Outcome.FINISHED, 3))
+
+    def beat(self) -> asyncio.Task[None]:
+        """Plays a worker that lives, and whose engine stands still."""
+
+        async def beat_for_ever() -> None:
+            while True:
+                self.send(PeerHeartbeat(steps=1, in_flight=1))
+                await asyncio.sleep(0.1)
+
+        return asyncio.create_task(beat_for_ever())
+
+
+def _start_ticks(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+class Stage:
+    """A scheduler, a store that knows the models A and B, and whoever the test adds."""
+
+    def __init__(self, directory: str, **settings: Any) -> None:
+        self.settings = load_settings(state=directory, **settings)
+        self.state = StateDirectory(self.settings.state)
+        self.scheduler = Scheduler(self.settings)
+        self.scheduler.start()
+        self.store = Router(self.state.store, self._asked)
+        self.peers: list[Peer] = []
+
+    def _asked(self, peer: str, question: DescribeModel, body: bytes) -> None:
+        answer: Any
+        if question.digest == UNKNOWN:
+            failure = Failure(Code.LOAD_FAILED, "this file is no model")
+            answer = CallFailed(question.call, failure)
+        else:
+            name = question.digest[0]
+            facts = ModelFacts(f"{name}:latest", question.digest, f"/{name}", 10, 2048, DETAILS)
+            answer = ModelDescribed(question.call, facts)
+        self.store.send(peer, answer)
+
+    def add(self, role: Role, *, greet: bool = True, **hello: Any) -> Peer:
+        command = [sys.executable, "-c", "import time; time.sleep(300)"]
+        peer = Peer(self.state, role, subprocess.Popen(command))
+        self.peers.append(peer)
+        if greet:
+            peer.hello(**hello)
+        return peer
+
+    def frontend(self, **hello: Any) -> Peer:
+        return self.add(Role.FRONTEND, **hello)
+
+    def worker(self, **hello: Any) -> Peer:
+        return self.add(Role.WORKER, **hello)
+
+    def close(self) -> None:
+        for peer in self.peers:
+            peer.dealer.close()
+            peer.process.kill()
+            peer.process.wait()
+        self.store.close()
+        self.scheduler.close()
+
+
+StageMaker = Callable[..., Stage]

@@ -1,0 +1,127 @@
+"""Libraries in Ollama's layout with everything that can be in them, and questions to a catalog."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+
+from pronk.protocol.errors import PronkError
+from pronk.protocol.messages.library import (
+    DescribeModel,
+    ListModels,
+    ModelFacts,
+    ModelResolved,
+    ModelShown,
+    ModelSummary,
+    ResolveModel,
+    ShowModel,
+)
+from pronk.workers.store.catalog import Catalog
+
+CALL = "0" * 32
+MEDIA = "application/vnd.ollama.image."
+CONFIG = {
+    "model_format": "gguf",
+    "model_family": "llama",
+    "model_families": ["llama"],
+    "model_type": "8.0B",
+    "file_type": "Q4_K_M",
+}
+
+
+def tiny_gguf(path: Path, *, context: int = 2048, architecture: str = "llama") -> Path:
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_context_length(context)
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
+    writer.add_token_list([f"token{i}" for i in range(40)])
+    writer.add_chat_template("{{ messages }}")
+    writer.add_tensor("output_norm.weight", np.ones(1500, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+class Ollama:
+    """Writes a library as Ollama does."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def blob(self, content: bytes) -> dict[str, Any]:
+        digest = hashlib.sha256(content).hexdigest()
+        path = self.root / "blobs" / f"sha256-{digest}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return {"digest": f"sha256:{digest}", "size": len(content)}
+
+    def layer(self, kind: str, content: bytes | str) -> dict[str, Any]:
+        raw = content if isinstance(content, bytes) else content.encode()
+        return {"mediaType": MEDIA + kind, **self.blob(raw)}
+
+    def manifest(self, name: str, content: bytes) -> Path:
+        path = self.root / "manifests" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return path
+
+    def add(
+        self,
+        name: str,
+        weights: bytes | None,
+        *layers: dict[str, Any],
+        config: dict[str, Any] | None = None,
+        modified_at: float = 1_700_000_000.0,
+    ) -> Path:
+        """A model under `host/namespace/model/tag`; returns its manifest."""
+        described = self.blob(json.dumps(CONFIG if config is None else config).encode())
+        described["mediaType"] = "application/vnd.docker.container.image.v1+json"
+        own = [] if weights is None else [self.layer("model", weights)]
+        content = {"schemaVersion": 2, "config": described, "layers": [*own, *layers]}
+        path = self.manifest(name, json.dumps(content).encode())
+        os.utime(path, (modified_at, modified_at))
+        return path
+
+    def path_of(self, digest: str) -> Path:
+        return self.root / "blobs" / digest.replace(":", "-")
+
+
+PHI = "registry.ollama.ai/library/phi/latest"
+
+
+def resolve(catalog: Catalog, name: str) -> ModelResolved:
+    answer = catalog.answer(ResolveModel(CALL, name))
+    assert isinstance(answer, ModelResolved)
+    return answer
+
+
+def describe(catalog: Catalog, digest: str) -> ModelFacts:
+    return catalog.answer(DescribeModel(CALL, digest)).facts  # type: ignore[union-attr]
+
+
+def listed(catalog: Catalog) -> list[ModelSummary]:
+    return catalog.answer(ListModels(CALL)).models  # type: ignore[union-attr]
+
+
+def names(catalog: Catalog) -> list[str]:
+    return [model.name for model in listed(catalog)]
+
+
+def show(catalog: Catalog, name: str, *, verbose: bool = False) -> ModelShown:
+    answer = catalog.answer(ShowModel(CALL, name, verbose))
+    assert isinstance(answer, ModelShown)
+    return answer
+
+
+def refusal(catalog: Catalog, question: Any) -> PronkError:
+    with pytest.raises(PronkError) as caught:
+        catalog.answer(question)
+    return caught.value

@@ -1,0 +1,212 @@
+"""The scheduler notices who comes, who dies, who hangs, and learns all anew after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from uuid import uuid4
+
+import pytest
+
+from pronk.protocol.codec import VERSION
+from pronk.protocol.errors import Code, PronkError
+from pronk.protocol.messages.fleet import (
+    Hello,
+    LoadedModel,
+    PeerHeartbeat,
+    Refused,
+    RequestReport,
+    Role,
+    WhoAreYou,
+    WorkerPhase,
+)
+from pronk.protocol.messages.generation import (
+    Cancel,
+    Failed,
+    Generate,
+    Lost,
+)
+from pronk.protocol.messages.placement import (
+    Load,
+    Outcome,
+    Released,
+)
+from pronk.protocol.process import new_incarnation, own_identity
+from pronk.scheduler import service
+from pronk.scheduler.service import Scheduler
+from support.stage import PATIENCE, A, Stage, StageMaker
+
+
+async def test_a_frontend_learns_what_nobody_works_on_any_more(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(service, "CLAIM_SECONDS", 0.1)
+    worker, frontend = stage.worker(), stage.frontend()
+    given_up = frontend.generate()
+    await worker.load()
+    await worker.expect(Generate)
+    worker.release(given_up)
+    running = frontend.generate()
+    await worker.expect(Generate)
+    # It stood still, and took nothing; now it says again what it is waiting for.
+    frontend.hello(
+        requests=[
+            RequestReport(header.request, 1, frontend.id, worker.id)
+            for header in (running, given_up)
+        ]
+    )
+    lost: Lost = await frontend.expect(Lost)
+    assert (lost.request, lost.attempt) == (given_up.request, 1)
+    assert frontend.received == []
+
+
+async def test_a_scheduler_that_stood_still_blames_nobody_else(
+    make_stage: StageMaker, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(service, "TICK", 0.1)
+    monkeypatch.setattr(service, "STANDSTILL", 0.3)
+    stage = make_stage(stall_timeout=1)
+    worker, frontend = stage.worker(), stage.frontend()
+    beating = worker.beat()
+    header = frontend.generate()
+    await worker.load()
+    await worker.expect(Generate)
+    time.sleep(1.5)  # noqa: ASYNC251  the scheduler lives on this loop and stands still
+    stage.scheduler._tick()  # uvloop looks at its timers before it reads what has come meanwhile
+    worker.release(header)
+    other = frontend.generate()
+    assert (await worker.expect(Generate))[0] == other
+    assert worker.process.poll() is None
+    beating.cancel()
+
+
+async def test_a_worker_that_dies_while_loading_fails_the_requests_for_its_model(stage: Stage):
+    worker, frontend = stage.worker(), stage.frontend()
+    header = frontend.generate()
+    await worker.expect(Load)
+    worker.process.kill()
+    failed: Failed = await frontend.expect(Failed)
+    assert (failed.request, failed.failure.code) == (header.request, Code.LOAD_FAILED)
+
+
+async def test_a_load_that_takes_too_long_is_ended(make_stage: StageMaker):
+    stage = make_stage(load_timeout=0.5)
+    worker, frontend = stage.worker(), stage.frontend()
+    frontend.generate()
+    await worker.expect(Load)
+    failed: Failed = await frontend.expect(Failed)
+    assert "PRONK_LOAD_TIMEOUT" in failed.failure.message
+    assert await asyncio.to_thread(worker.process.wait, PATIENCE) == -signal.SIGKILL
+
+
+async def test_a_worker_without_progress_is_killed_and_its_request_reported_lost(
+    make_stage: StageMaker,
+):
+    stage = make_stage(stall_timeout=1.5)
+    worker, frontend = stage.worker(), stage.frontend()
+    beating = worker.beat()
+    header = frontend.generate()
+    await worker.load()
+    await worker.expect(Generate)
+    lost: Lost = await frontend.expect(Lost)
+    beating.cancel()
+    assert lost.request == header.request
+    assert await asyncio.to_thread(worker.process.wait, PATIENCE) == -signal.SIGKILL
+
+
+async def test_the_death_of_a_worker_is_told_to_the_owner_of_each_request(stage: Stage):
+    worker, frontend = stage.worker(), stage.frontend()
+    header = frontend.generate()
+    await worker.load()
+    await worker.expect(Generate)
+    worker.process.kill()
+    lost: Lost = await frontend.expect(Lost)
+    assert (lost.request, lost.attempt) == (header.request, 1)
+    retry = frontend.generate(attempt=2)
+    successor = stage.worker()
+    await successor.load()
+    assert (await successor.expect(Generate))[0] == retry
+
+
+async def test_the_death_of_a_frontend_cancels_what_it_asked_for(stage: Stage):
+    worker, frontend = stage.worker(), stage.frontend()
+    running, waiting = frontend.generate(), frontend.generate()
+    await worker.load()
+    await worker.expect(Generate)
+    frontend.process.kill()
+    assert await worker.expect(Cancel) == Cancel(running.request, 1)
+    worker.release(running)
+    survivor = stage.frontend()
+    other = survivor.generate()
+    assert (await worker.expect(Generate))[0] == other
+    assert waiting.request != other.request
+
+
+async def test_a_stranger_is_asked_who_it_is(stage: Stage):
+    worker = stage.add(Role.WORKER, greet=False)
+    worker.send(PeerHeartbeat())
+    await worker.expect(WhoAreYou)
+    worker.hello()
+    stage.frontend().generate()
+    await worker.expect(Load)
+
+
+async def test_another_version_of_the_protocol_is_refused(stage: Stage):
+    worker = stage.add(Role.WORKER, greet=False)
+    worker.send(Hello(VERSION + 1, Role.WORKER, worker.id, own_identity()))
+    await worker.expect(Refused)
+
+
+async def test_a_second_scheduler_on_one_directory_is_kept_out(stage: Stage):
+    with pytest.raises(PronkError, match="another server runs"):
+        Scheduler(stage.settings).start()
+
+
+async def test_a_restarted_scheduler_learns_everything_from_its_peers(make_stage: StageMaker):
+    stage = make_stage()
+    old_boot = stage.scheduler._boot_id
+    stage.scheduler.close()
+    stage.scheduler = Scheduler(stage.settings)
+    stage.scheduler.start()
+    assert stage.scheduler._boot_id != old_boot
+    frontend = stage.frontend(greet=False)
+    request = uuid4().hex
+    worker = stage.worker(
+        phase=WorkerPhase.READY,
+        model=LoadedModel("a:latest", A, 2048, 1, 1000, 0),
+        requests=[RequestReport(request, 1, frontend.id)],
+    )
+    vanished = uuid4().hex
+    frontend.hello(
+        requests=[
+            RequestReport(request, 1, frontend.id, worker.id),
+            RequestReport(vanished, 1, frontend.id, new_incarnation()),
+        ]
+    )
+    waiting = frontend.generate()
+    worker.send(Released(request, 1, Outcome.FINISHED, 5))
+    assert (await worker.expect(Generate))[0] == waiting
+    lost: Lost = await frontend.expect(Lost)
+    assert lost.request == vanished
+
+
+async def test_a_frontend_that_even_the_first_word_never_reached_is_told(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(service, "CLAIM_SECONDS", 0.1)
+    worker, frontend = stage.worker(), stage.frontend()
+    undelivered = frontend.generate()
+    await worker.load()
+    await worker.expect(Generate)
+    waiting = [frontend.generate(), frontend.generate()]
+    worker.release(undelivered)
+    await worker.expect(Generate)
+    frontend.hello(
+        requests=[
+            RequestReport(header.request, 1, frontend.id) for header in (undelivered, *waiting)
+        ]
+    )
+    lost: Lost = await frontend.expect(Lost)
+    assert (lost.request, lost.attempt) == (undelivered.request, 1)
+    assert frontend.received == []
