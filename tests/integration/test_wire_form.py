@@ -110,7 +110,7 @@ def test_a_stop_text_ends_the_answer_and_is_not_part_of_it(http: httpx.Client):
 
 def test_the_same_seed_says_the_same(http: httpx.Client):
     request = GENERATE | {"stream": False, "prompt": "Tell me a joke."}
-    hot = {"temperature": 1.5, "top_p": 1.0, "top_k": 0}
+    hot = {"temperature": 20, "top_p": 1.0, "top_k": 0, "num_predict": 16}
 
     def answer(seed: int) -> str:
         return http.post("/api/generate", json=request | {"options": hot | {"seed": seed}}).json()[

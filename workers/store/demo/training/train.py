@@ -150,9 +150,12 @@ def train_step(params: Params, state: dict, shape: Shape, batch: tuple, step, sc
 
 
 def train(seed: int, work: Path, resume: bool) -> tuple[Params, Tokenizer]:
-    rng = random.Random(seed)
-    tokenizer = vocabulary.train((corpus.draw(rng) for _ in range(30_000)), Shape.vocab)
-    tokenizer.save(str(work / "tokenizer.json"))
+    if resume:  # the corpus may have been mended meanwhile: another tokenizer would not fit
+        tokenizer = Tokenizer.from_file(str(work / "tokenizer.json"))
+    else:
+        rng = random.Random(seed)
+        tokenizer = vocabulary.train((corpus.draw(rng) for _ in range(30_000)), Shape.vocab)
+        tokenizer.save(str(work / "tokenizer.json"))
     shape = Shape()
     params = init(shape, jax.random.key(seed))
     state = {
