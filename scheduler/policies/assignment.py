@@ -122,7 +122,7 @@ def assign(demands: list[Demand], workers: list[WorkerView], departed: int = 0) 
     for demand in demands:
         largest[demand.digest] = max(largest.get(demand.digest, 0), demand.context_length)
     settled: set[str] = set()
-    """Models whose next step is decided; the rest of their demands wait for it."""
+    """Models whose next step is decided: nothing else is done about them now."""
 
     def untouched(replica: WorkerView) -> bool:
         return replica.idle and free_slots[replica.id] == replica.free_slots
@@ -149,7 +149,9 @@ def assign(demands: list[Demand], workers: list[WorkerView], departed: int = 0) 
         elif returning > 0:
             returning -= 1
         elif evictable:
-            actions.append(EndReplica(evictable.pop().id, "another model needs its worker"))
+            evicted = evictable.pop()
+            settled.add(evicted.digest or "")
+            actions.append(EndReplica(evicted.id, "another model needs its worker"))
         elif demand.waited >= OVERTAKEN:
             claimable = [
                 replica

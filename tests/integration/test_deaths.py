@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Iterator
@@ -152,6 +153,7 @@ def test_a_killed_frontend_breaks_its_own_connections_only(
 def test_a_blank_worker_killed_again_and_again_is_always_replaced(victim: Server):
     for _ in range(5):
         for worker in victim.workers():
-            worker.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                worker.kill()
         wait_for(lambda: victim.workers(), "new workers")
     assert_serves(victim)

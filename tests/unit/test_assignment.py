@@ -116,6 +116,12 @@ def test_a_replica_just_given_a_request_is_not_ended_for_a_larger_context():
     assert actions == [Dispatch(demand(1).id, "w0")]
 
 
+def test_a_replica_that_makes_room_for_one_makes_it_for_nobody_else():
+    late = Demand(demand(2).id, C, 512, waited=10.0)
+    actions = assign([demand(1, A), late], [ready("w0", B)])
+    assert actions == [EndReplica("w0", "another model needs its worker")]
+
+
 states = st.sampled_from(list(WorkerState))
 digests = st.sampled_from([A, B, C])
 

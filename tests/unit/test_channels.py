@@ -120,8 +120,10 @@ async def test_a_router_gives_up_a_peer_that_reads_nothing_and_serves_the_others
         assert router.send("reader", PeerHeartbeat())
         await at_dealer.reach(1)
         assert await stuck.reach(1) == [("sleeper",)]
-        dealer.close()
-        router.close()
+    # In this order: libzmq 4.3.5 aborts (session_base.cpp:233) when a connection breaks on which a
+    # message of two frames was half sent by a socket that has been closed meanwhile.
+    dealer.close()
+    router.close()
 
 
 async def test_garbage_is_dropped_and_what_follows_it_arrives(endpoint: str):
