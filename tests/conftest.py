@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import httpx
@@ -9,6 +10,16 @@ import ollama
 import pytest
 
 from support.server import PATIENCE, Server, ServerMaker, servers
+
+
+def pytest_configure() -> None:
+    """Gives back their meaning to signals that nohup, or a shell's `&`, has told us to ignore.
+
+    The servers under test would inherit that, and many a test ends one by such a signal.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -33,7 +33,7 @@ from pronk.protocol.messages.placement import (
 )
 from pronk.protocol.messages.status import ListRunning, RunningList
 from pronk.protocol.process import own_identity
-from support.stage import PATIENCE, UNKNOWN, A, B, Stage, StageMaker
+from support.stage import PATIENCE, UNKNOWN, A, B, Peer, Stage, StageMaker
 
 
 async def test_a_request_loads_its_model_and_reaches_the_worker_as_it_was_sent(stage: Stage):
@@ -81,12 +81,15 @@ async def test_a_second_model_takes_the_place_of_an_idle_one(stage: Stage):
 
 
 async def test_making_room_for_one_model_costs_one_other(stage: Stage):
-    first, second, frontend = stage.worker(), stage.worker(), stage.frontend()
-    for digest, worker in ((A, first), (B, second)):
+    frontend = stage.frontend()
+    workers: list[Peer] = []
+    for digest in (A, B):
+        workers.append(stage.worker())
         header = frontend.generate(digest)
-        await worker.load()
-        await worker.expect(Generate)
-        worker.release(header)
+        await workers[-1].load()
+        await workers[-1].expect(Generate)
+        workers[-1].release(header)
+    first, second = workers
     third = frontend.generate("c" * 64)
     await first.expect(Unload)
     first.process.kill()
