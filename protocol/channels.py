@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
@@ -66,7 +67,7 @@ class Outbox:
             self.since = time.monotonic()
 
 
-class _Channel:
+class _Channel(ABC):
     """What `Router` and `Dealer` share: options, the reading loop, the writing tick."""
 
     def __init__(self, kind: int, max_body: int) -> None:
@@ -134,11 +135,13 @@ class _Channel:
             self._schedule_wake()
         self._flush()
 
+    @abstractmethod
     def _received(self, frames: list[bytes]) -> None:
-        raise NotImplementedError
+        """Takes over one message as it came from the socket."""
 
+    @abstractmethod
     def _flush(self) -> None:
-        raise NotImplementedError
+        """Sends what waits, as far as it is taken, and gives up who takes nothing."""
 
     def _retry_later(self) -> None:
         if self._retry is None and not self._closed:

@@ -11,13 +11,11 @@ request and every hop between processes count. The project's bound is a ratio of
 from __future__ import annotations
 
 import argparse
-import hashlib
 import http.client
 import json
 import os
 import re
 import select
-import shutil
 import statistics
 import subprocess
 import sys
@@ -27,6 +25,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from support.library import add_model
 from support.models import ensure_model
 
 PROMPT = "The quick brown fox jumps over the lazy dog."
@@ -169,43 +168,6 @@ class Server:
             self._process.wait()
 
 
-def add_to_library(library: Path, name: str, model: Path) -> None:
-    """Makes `name:latest` of a GGUF file, in Ollama's layout, without copying where possible."""
-    with model.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    blobs = library / "blobs"
-    blobs.mkdir()
-    try:
-        os.link(model, blobs / f"sha256-{digest}")
-    except OSError:  # another file system
-        shutil.copyfile(model, blobs / f"sha256-{digest}")
-    config = b'{"model_format":"gguf","model_family":"llama"}'
-    config_digest = hashlib.sha256(config).hexdigest()
-    (blobs / f"sha256-{config_digest}").write_bytes(config)
-    manifest = library / "manifests/registry.ollama.ai/library" / name / "latest"
-    manifest.parent.mkdir(parents=True)
-    manifest.write_text(
-        json.dumps(
-            {
-                "schemaVersion": 2,
-                "mediaType": "application/vnd.docker.distribution.manifest.v2+json",
-                "config": {
-                    "mediaType": "application/vnd.docker.container.image.v1+json",
-                    "digest": f"sha256:{config_digest}",
-                    "size": len(config),
-                },
-                "layers": [
-                    {
-                        "mediaType": "application/vnd.ollama.image.model",
-                        "digest": f"sha256:{digest}",
-                        "size": model.stat().st_size,
-                    }
-                ],
-            }
-        )
-    )
-
-
 @contextmanager
 def sides(model: Path, threads: int) -> Iterator[tuple[Bare, Server]]:
     """Both sides with the model loaded; they are ended afterwards, however that comes."""
@@ -215,7 +177,7 @@ def sides(model: Path, threads: int) -> Iterator[tuple[Bare, Server]]:
             Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pronk-", dir=parent)))
             for parent in (model.parent, "/tmp")
         )
-        add_to_library(library, "bench", model)
+        add_model(library, "bench", model)
         bare = Bare(model, threads)
         stack.callback(bare.close)
         server = Server(library, state, threads)
