@@ -267,6 +267,7 @@ async def test_nobody_waits_for_ever_for_a_scheduler(
 ) -> None:
     monkeypatch.setattr(link_module, "QUIET", 0.5)
     async with running(state, max_queue=1) as stack:
+        await stack.request("GET", "/api/ps")  # the scheduler was heard of, and can fall silent
         stack.scheduler.close()
         await until(lambda: "no heartbeat" in caplog.text, "the silence is noticed")
         asking = {
