@@ -18,6 +18,11 @@ Count = Annotated[int, Strict(), Field(ge=0, le=_MAX)]
 Number = Annotated[float, Field(strict=False, allow_inf_nan=False)]
 """A finite real number; integers are accepted."""
 
+Integer = Annotated[int, Strict(), Field(ge=-_MAX, le=_MAX)]
+
+LookBack = Annotated[int, Strict(), Field(ge=-1, le=_MAX)]
+"""A number of tokens; −1 for as many as there are."""
+
 Flag = Annotated[bool, Strict()]
 
 Label = Annotated[str, Strict(), Field(max_length=512)]

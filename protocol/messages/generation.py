@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from .failure import Failure
 from .fields import (
@@ -22,7 +20,9 @@ from .fields import (
     Endpoint,
     Flag,
     Incarnation,
+    Integer,
     Label,
+    LookBack,
     Number,
     RequestId,
     Seed,
@@ -83,22 +83,71 @@ class ChatMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class LogitBias:
+    """What is added to the logits of one token, or of every token of a text."""
+
+    token: Token | Text
+    bias: Number | None
+    """None: the token is never chosen."""
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingOptions:
     """Model settings of one request; None means: the model's own, else the default."""
 
     temperature: Number | None = None
-    top_k: Annotated[int, Field(strict=True)] | None = None
+    top_k: Integer | None = None
     top_p: Number | None = None
     min_p: Number | None = None
     typical_p: Number | None = None
-    repeat_last_n: Annotated[int, Field(strict=True, ge=-1)] | None = None
+    top_n_sigma: Number | None = None
+    xtc_probability: Number | None = None
+    xtc_threshold: Number | None = None
+    dynatemp_range: Number | None = None
+    dynatemp_exponent: Number | None = None
+    mirostat: Integer | None = None
+    """0 off, 1 or 2 the version of the algorithm."""
+    mirostat_tau: Number | None = None
+    mirostat_eta: Number | None = None
+    repeat_last_n: LookBack | None = None
     repeat_penalty: Number | None = None
     presence_penalty: Number | None = None
     frequency_penalty: Number | None = None
-    num_predict: Annotated[int, Field(strict=True)] | None = None
+    dry_multiplier: Number | None = None
+    dry_base: Number | None = None
+    dry_allowed_length: Integer | None = None
+    dry_penalty_last_n: LookBack | None = None
+    dry_sequence_breakers: list[Text] | None = None
+    logit_bias: list[LogitBias] | None = None
+    ignore_eos: Flag | None = None
+    """Whether the model cannot end its answer by itself."""
+    num_keep: LookBack | None = None
+    """Tokens at the beginning of the prompt that stay when the context is shifted; −1 for all."""
+    num_predict: Integer | None = None
     """Most tokens to generate; −1 without a limit, −2 until the context is full."""
     stop: list[Text] | None = None
     """Texts at whose beginning the answer ends."""
+
+
+class Grammar(StrEnum):
+    """How the form that an answer must have is described."""
+
+    JSON = "json"
+    """Any JSON value; there is no source."""
+    JSON_SCHEMA = "json_schema"
+    REGEX = "regex"
+    LARK = "lark"
+    """In llguidance's dialect of Lark."""
+    GBNF = "gbnf"
+    """In llama.cpp's notation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """The form that an answer must have from its first token to its last."""
+
+    grammar: Grammar
+    source: Text = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +159,18 @@ class GenerateBody:
     messages: list[ChatMessage] = field(default_factory=list[ChatMessage])
     prompt: Text = ""
     system: Text | None = None
+    suffix: Text = ""
+    """What follows the text that is to be written between `prompt` and it."""
+    template: Text | None = None
+    """Jinja source to use in place of the model's own template."""
     raw: Flag = False
     truncate: Flag = True
-    """Whether the oldest messages of a chat are dropped when the prompt is too long."""
+    """Whether a prompt that is too long is cut: a chat's oldest messages, a completion's middle."""
+    shift: Flag = True
+    """Whether an answer goes on when the context is full, which then forgets its older half."""
+    constraint: Constraint | None = None
+    logprobs: Count | None = None
+    """None for no log probabilities, else how many alternatives to each token come along."""
     context: list[Token] = field(default_factory=list[Token])
     """Tokens that stand before the prompt: an earlier answer's `context`."""
     return_context: Flag = False
@@ -130,6 +188,22 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token's bytes, and the natural logarithm of its probability before any sampling option."""
+
+    piece: bytes
+    logprob: Number
+
+
+@dataclass(frozen=True, slots=True)
+class PositionLogprobs:
+    """The token that was chosen at one position, and the likeliest ones there."""
+
+    chosen: TokenLogprob
+    top: list[TokenLogprob]
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """What one engine step gave one request."""
 
@@ -142,6 +216,8 @@ class Chunk:
     text: Text
     """Text that may be shown: less than the tokens say where a stop text or a UTF-8 sequence may
     still complete, and more once it did not."""
+    logprobs: list[PositionLogprobs] | None = None
+    """One for each of `tokens`, where the request asked for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +249,8 @@ class Finished:
     prompt_eval_count: Count
     """Tokens of the prompt, however many of them were cached."""
     prompt_eval_duration: Count
+    cached: Count = 0
+    """Tokens of the prompt that did not have to be computed."""
     context: list[Token] | None = None
     """Prompt and answer as tokens, where `return_context` asked for it."""
 

@@ -41,6 +41,8 @@ class ModelFacts:
     context_length: Count
     """Tokens of context that the model was trained for."""
     details: ModelDetails
+    parameters: dict[Label, Any] = field(default_factory=dict[str, Any])
+    """What the model's Modelfile sets: options of requests that name none, and of loading."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,23 @@ from .fleet import LoadedModel
 from .library import ModelFacts
 
 
+class CacheType(StrEnum):
+    """How keys and values are stored in the KV cache."""
+
+    F16 = "f16"
+    Q8_0 = "q8_0"
+    Q4_0 = "q4_0"
+
+
+class FlashAttention(StrEnum):
+    """Whether attention is computed without its whole matrix in memory."""
+
+    AUTO = "auto"
+    """Where the model and the device can."""
+    ON = "on"
+    OFF = "off"
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """To a blank worker: become a replica of this model."""
@@ -19,6 +36,12 @@ class Load:
     context_length: Count
     """Tokens of context for each slot."""
     threads: Count
+    parallel: Count = 0
+    """Requests to take at a time; 0 for as many as memory suggests."""
+    batch: Count = 512
+    """Most tokens that one engine step computes."""
+    cache_type: CacheType = CacheType.F16
+    flash_attention: FlashAttention = FlashAttention.AUTO
 
 
 @dataclass(frozen=True, slots=True)
