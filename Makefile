@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell getconf _NPROCESSORS_ONLN)
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lint format bench bench-engine bench-http clean
+.PHONY: help run demo test lint format bench bench-engine clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -37,13 +37,10 @@ format: $(VENV)/.installed-lint ## bring all files into the one format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: bench-engine bench-http ## run all benchmarks and print their tables
+bench: bench-engine ## run all benchmarks and print their tables
 
-bench-engine: $(VENV)/.installed-test ## tokens/s of the engine beside bare llama.cpp
-	@PYTHONPATH=tests $(BIN)/python tests/benchmarks/bench_engine.py $(ARGS)
-
-bench-http: $(VENV)/.installed-test ## tokens/s through the whole server beside bare llama.cpp
-	@PYTHONPATH=tests $(BIN)/python tests/benchmarks/bench_http.py $(ARGS)
+bench-engine: $(VENV)/.installed-test ## the whole server beside raw llama.cpp (ARGS="--rows …")
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.bench_engine $(ARGS)
 
 clean: ## remove .venv and everything that was built
 	rm -rf $(VENV) build dist *.egg-info .bench .pytest_cache .ruff_cache .hypothesis
