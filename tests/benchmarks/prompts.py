@@ -9,9 +9,6 @@ from typing import Any
 from .load import Exchange, ask_all, connect, run
 from .stand import GREEDY, MODEL, Plan, Texts, completion, line, say, serving
 
-LETTERS_PER_TOKEN = 2
-"""About, with the invented vocabularies."""
-
 OTHERS = 15
 LONG = 8000
 SHORT_PROMPT_LETTERS = 24
@@ -50,7 +47,7 @@ async def _first_tokens(port: int) -> tuple[list[int], list[float], float]:
         one.send("/api/generate", body(24, 1100))
     await asyncio.gather(*(one.started for one in others))
     reader = await connect(port)
-    reader.send("/api/generate", body(LONG * LETTERS_PER_TOKEN, 1))
+    reader.send("/api/generate", body(LONG, 1))
     sent = reader.sent
     steps, waits = list[int](), list[float]()
     while len(steps) < ASKED_AT_MOST:
@@ -84,7 +81,7 @@ def second_turn(plan: Plan) -> None:
     """What a chat's second turn has to read, as far as time tells, beside what is new in it."""
     for model in plan.models:
         texts = Texts(3)
-        messages = [{"role": "user", "content": texts.text(TURN * LETTERS_PER_TOKEN)}]
+        messages = [{"role": "user", "content": texts.text(TURN)}]
         with serving(model, 4, 2 * TURN, plan.threads) as server:
             say(f"two turns of a chat of {TURN} tokens, on {model}")
 
@@ -123,7 +120,7 @@ def system_prompt(plan: Plan) -> None:
         texts = Texts(4)
 
         def bodies(users: int, texts: Texts = texts) -> list[dict[str, Any]]:
-            system = {"role": "system", "content": texts.text(SYSTEM * LETTERS_PER_TOKEN)}
+            system = {"role": "system", "content": texts.text(SYSTEM)}
             return [
                 {
                     "model": MODEL,

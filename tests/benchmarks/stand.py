@@ -53,7 +53,7 @@ class Texts:
         self._random = random.Random(seed)
 
     def text(self, letters: int) -> str:
-        """About half as many tokens as letters, by the invented vocabularies."""
+        """Nearly as many tokens as letters, and never more, by the invented vocabularies."""
         return "".join(self._random.choices("etaoinshrdlucmfwygpbvkqjxz ", k=letters))
 
 
