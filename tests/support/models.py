@@ -65,6 +65,11 @@ def invent_vocabulary(size: int, rng: np.random.Generator) -> Vocabulary:
     return Vocabulary([*tokens, *SPECIAL], merges)
 
 
+def small_vocabulary() -> Vocabulary:
+    """The bytes and one merge: the least that llama.cpp takes for a byte-level BPE vocabulary."""
+    return Vocabulary([*byte_symbols(), "ab", *SPECIAL], ["a b"])
+
+
 @dataclass(frozen=True)
 class Shape:
     """The sizes of a llama-architecture model."""
@@ -130,7 +135,12 @@ def write_random_model(
 
 
 def write_reciting_model(
-    path: Path, chains: Sequence[str], *, margin: float = 17.0, context: int = 2048
+    path: Path,
+    chains: Sequence[str],
+    *,
+    margin: float = 17.0,
+    context: int = 2048,
+    poison: str = "",
 ) -> None:
     """Writes a model (2 MB) in which each byte of a chain is followed by the next one.
 
@@ -138,9 +148,11 @@ def write_reciting_model(
     chains a byte may stand only once. The start of an assistant's turn, a newline, is followed by
     the first chain's first byte. Logits are `margin` for the successor and 0 for all others: large,
     and even sampling follows the chain; small, and sampling strays.
+
+    The bytes of `poison` are embedded as NaN: the logits of every token that sees one of them, and
+    of that token itself, are no numbers.
     """
-    vocabulary = Vocabulary([*byte_symbols(), *SPECIAL], ["a b"])
-    vocabulary.tokens.insert(256, "ab")
+    vocabulary = small_vocabulary()
     size, embedding = len(vocabulary.tokens), 288
     shape = Shape(size, embedding, 1, 4, 4, 32, context)
     successor = np.full(size, vocabulary.end_of_turn)
@@ -154,7 +166,9 @@ def write_reciting_model(
     output = np.zeros((size, embedding), np.float32)
     output[successor, np.arange(size)] = margin / np.sqrt(embedding)
     writer = _writer(path, shape, vocabulary, gguf.LlamaFileType.ALL_F32)
-    writer.add_tensor("token_embd.weight", np.eye(size, embedding, dtype=np.float32))
+    embeddings = np.eye(size, embedding, dtype=np.float32)
+    embeddings[list(poison.encode())] = np.nan
+    writer.add_tensor("token_embd.weight", embeddings)
     writer.add_tensor("output.weight", output)
     for name, rows, columns in _matrices(shape, embedding // shape.heads):
         writer.add_tensor(name, np.zeros((rows, columns), np.float32))
@@ -193,8 +207,14 @@ def _writer(
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_freq_base(1e6)
     writer.add_rope_dimension_count(shape.embedding // shape.heads)
-    writer.add_vocab_size(shape.vocabulary)
     writer.add_file_type(file_type)
+    add_vocabulary(writer, vocabulary)
+    return writer
+
+
+def add_vocabulary(writer: gguf.GGUFWriter, vocabulary: Vocabulary) -> None:
+    """Adds the vocabulary with its special tokens, and a chat template that uses them."""
+    writer.add_vocab_size(len(vocabulary.tokens))
     normal, control = gguf.TokenType.NORMAL, gguf.TokenType.CONTROL
     ordinary = len(vocabulary.tokens) - len(SPECIAL)
     writer.add_tokenizer_model("gpt2")
@@ -206,7 +226,6 @@ def _writer(
     writer.add_eos_token_id(vocabulary.end_of_turn)
     writer.add_add_bos_token(False)
     writer.add_chat_template(CHATML)
-    return writer
 
 
 def _finish(writer: gguf.GGUFWriter, shape: Shape) -> None:
