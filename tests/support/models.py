@@ -25,6 +25,7 @@ CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+INFILL = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 
@@ -130,7 +131,13 @@ def write_random_model(
 
 
 def write_reciting_model(
-    path: Path, chains: Sequence[str], *, margin: float = 17.0, context: int = 2048
+    path: Path,
+    chains: Sequence[str],
+    *,
+    margin: float = 17.0,
+    context: int = 2048,
+    tokenizer: str = "gpt-2",
+    infill: str = "",
 ) -> None:
     """Writes a model (2 MB) in which each byte of a chain is followed by the next one.
 
@@ -138,8 +145,11 @@ def write_reciting_model(
     chains a byte may stand only once. The start of an assistant's turn, a newline, is followed by
     the first chain's first byte. Logits are `margin` for the successor and 0 for all others: large,
     and even sampling follows the chain; small, and sampling strays.
+
+    `tokenizer` is how text is cut into words before bytes are merged, in llama.cpp's words. With
+    `infill`, a chain's beginning, the model has `INFILL`, and writes that chain into the gap.
     """
-    vocabulary = Vocabulary([*byte_symbols(), *SPECIAL], ["a b"])
+    vocabulary = Vocabulary([*byte_symbols(), *(INFILL if infill else ()), *SPECIAL], ["a b"])
     vocabulary.tokens.insert(256, "ab")
     size, embedding = len(vocabulary.tokens), 288
     shape = Shape(size, embedding, 1, 4, 4, 32, context)
@@ -149,11 +159,13 @@ def write_reciting_model(
         for byte, following in pairwise(data):
             successor[byte] = following
     successor[ord("\n")] = chains[0].encode()[0]
+    if infill:
+        successor[vocabulary.tokens.index(INFILL[-1])] = infill.encode()[0]
 
     # A one-hot embedding leaves the normalization as √embedding at its place.
     output = np.zeros((size, embedding), np.float32)
     output[successor, np.arange(size)] = margin / np.sqrt(embedding)
-    writer = _writer(path, shape, vocabulary, gguf.LlamaFileType.ALL_F32)
+    writer = _writer(path, shape, vocabulary, gguf.LlamaFileType.ALL_F32, tokenizer)
     writer.add_tensor("token_embd.weight", np.eye(size, embedding, dtype=np.float32))
     writer.add_tensor("output.weight", output)
     for name, rows, columns in _matrices(shape, embedding // shape.heads):
@@ -180,7 +192,11 @@ def _matrices(shape: Shape, head: int) -> list[tuple[str, int, int]]:
 
 
 def _writer(
-    path: Path, shape: Shape, vocabulary: Vocabulary, file_type: gguf.LlamaFileType
+    path: Path,
+    shape: Shape,
+    vocabulary: Vocabulary,
+    file_type: gguf.LlamaFileType,
+    tokenizer: str = "gpt-2",
 ) -> gguf.GGUFWriter:
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name("random")
@@ -198,7 +214,7 @@ def _writer(
     normal, control = gguf.TokenType.NORMAL, gguf.TokenType.CONTROL
     ordinary = len(vocabulary.tokens) - len(SPECIAL)
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
+    writer.add_tokenizer_pre(tokenizer)
     writer.add_token_list(vocabulary.tokens)
     writer.add_token_types([normal] * ordinary + [control] * len(SPECIAL))
     writer.add_token_merges(vocabulary.merges)
