@@ -16,6 +16,7 @@ import numpy as np
 from ...protocol.errors import Code, PronkError
 from .native_log import NativeLog
 from .sampling import SamplingPlan, draw_seed
+from .vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from .context import Context
@@ -67,80 +68,6 @@ class Model:
     def close(self) -> None:
         """Gives the memory back. Contexts of this model must be closed before."""
         _c.llama_model_free(self.handle)
-
-
-class Vocabulary:
-    """Between text and token ids."""
-
-    def __init__(self, handle: Any) -> None:
-        self._handle = handle
-        self.size = int(_c.llama_vocab_n_tokens(handle))
-        bos = int(_c.llama_vocab_bos(handle))
-        self.bos = bos if 0 <= bos < self.size else None
-        """The token that begins a text, if the model has one."""
-        self.adds_bos = self.bos is not None and bool(_c.llama_vocab_get_add_bos(handle))
-        """Whether the model expects `bos` at the beginning of every prompt."""
-        self._eos = int(_c.llama_vocab_eos(handle))
-        self._pieces: dict[int, bytes] = {}
-        self._longest_piece = 0
-        self._buffer = ctypes.create_string_buffer(256)
-
-    def tokenize(self, text: str) -> list[int]:
-        """Token ids of `text`, without a beginning token. Control tokens in it count as such."""
-        data = text.encode("utf-8", "replace")
-        room = len(data) + 8
-        while True:
-            tokens = (ctypes.c_int32 * room)()
-            count = _c.llama_tokenize(
-                self._handle, data, len(data), tokens, room, False, True
-            )  # add_special, parse_special
-            if count >= 0:
-                return tokens[:count]
-            if count == -(2**31):
-                raise PronkError(Code.TOO_LARGE, "the prompt is too long; shorten it")
-            room = -count
-
-    def piece(self, token: int) -> bytes:
-        """The bytes that `token` adds to a text; none for control tokens."""
-        piece = self._pieces.get(token)
-        if piece is None:
-            piece = self._pieces[token] = self._render(token, special=False)
-        return piece
-
-    def ends_generation(self, token: int) -> bool:
-        """Whether the model ends its answer by this token."""
-        return _c.llama_vocab_is_eog(self._handle, token)
-
-    @property
-    def bos_text(self) -> str:
-        """How templates write the beginning token; empty where there is none."""
-        return self._control_text(self.bos if self.bos is not None else -1)
-
-    @property
-    def eos_text(self) -> str:
-        """How templates write the end token; empty where there is none."""
-        return self._control_text(self._eos)
-
-    @property
-    def longest_piece(self) -> int:
-        """Bytes of the longest token: how much text a context can hold at the very most."""
-        if not self._longest_piece:
-            tokens = range(self.size)
-            self._longest_piece = max(len(self._render(t, special=True)) for t in tokens)
-        return self._longest_piece
-
-    def _control_text(self, token: int) -> str:
-        if not 0 <= token < self.size:
-            return ""
-        return self._render(token, special=True).decode("utf-8", "replace")
-
-    def _render(self, token: int, *, special: bool) -> bytes:
-        while True:
-            room = len(self._buffer)
-            count = _c.llama_token_to_piece(self._handle, token, self._buffer, room, 0, special)
-            if count >= 0:
-                return self._buffer.raw[:count]
-            self._buffer = ctypes.create_string_buffer(-count)
 
 
 class Sampler:
