@@ -56,7 +56,7 @@ from ..protocol.settings import Settings, load_settings
 from ..protocol.state import StateDirectory
 from .crashes import CrashRecord
 from .frontends import FrontendLink
-from .inference.thread import SLOTS, EngineThread
+from .inference.thread import EngineThread
 
 _log = logging.getLogger(__name__)
 
@@ -206,7 +206,7 @@ class Worker:
         return (
             self._model is not None
             and self._model.digest == header.digest
-            and len(self._running) < SLOTS
+            and len(self._running) < self._model.slots
         )
 
     def _bounce(self, header: Generate, link: FrontendLink) -> None:
