@@ -92,7 +92,7 @@ class Worker(Peer):
             digest=self.digest,
             context_length=self.context_length,
             free_slots=max(0, slots - len(self.running)),
-            idle=not self.running,
+            running=len(self.running),
             last_used=self.last_used,
         )
 
