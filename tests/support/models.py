@@ -222,11 +222,13 @@ def _writer(
     writer.add_rope_freq_base(1e6)
     writer.add_rope_dimension_count(shape.embedding // shape.heads)
     writer.add_file_type(file_type)
-    add_vocabulary(writer, vocabulary)
+    add_vocabulary(writer, vocabulary, tokenizer)
     return writer
 
 
-def add_vocabulary(writer: gguf.GGUFWriter, vocabulary: Vocabulary) -> None:
+def add_vocabulary(
+    writer: gguf.GGUFWriter, vocabulary: Vocabulary, tokenizer: str = "gpt-2"
+) -> None:
     """Adds the vocabulary with its special tokens, and a chat template that uses them."""
     writer.add_vocab_size(len(vocabulary.tokens))
     normal, control = gguf.TokenType.NORMAL, gguf.TokenType.CONTROL

@@ -30,6 +30,12 @@ Logits = np.ndarray[Any, np.dtype[np.float32]]
 State = np.ndarray[Any, np.dtype[np.uint8]]
 
 
+def set_cache(params: Any, cache_type: CacheType, flash_attention: FlashAttention) -> None:
+    """Sets how a `llama_context_params` keeps keys and values, and computes with them."""
+    params.type_k = params.type_v = _CACHE_TYPES[cache_type]
+    params.flash_attn_type = _FLASH_ATTENTION[flash_attention]
+
+
 @dataclass(frozen=True, slots=True)
 class ContextPlan:
     """How a context is made."""
@@ -61,8 +67,7 @@ class Context:
         params.n_batch = params.n_ubatch = plan.batch
         params.n_seq_max = plan.slots
         params.n_threads = params.n_threads_batch = plan.threads
-        params.type_k = params.type_v = _CACHE_TYPES[plan.cache_type]
-        params.flash_attn_type = _FLASH_ATTENTION[plan.flash_attention]
+        set_cache(params, plan.cache_type, plan.flash_attention)
         params.kv_unified = plan.unified
         params.offload_kqv = params.op_offload = False
         params.no_perf = True

@@ -6,7 +6,6 @@ what to load does that. Nothing here is safe for use from two threads at a time.
 
 from __future__ import annotations
 
-import ctypes
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 

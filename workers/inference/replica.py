@@ -23,7 +23,9 @@ from ...protocol.messages.failure import Failure
 from ...protocol.messages.fleet import LoadedModel
 from ...protocol.messages.generation import Cancel, Chunk, Failed, Finished, Generate
 from ...protocol.messages.placement import Load, Loaded, LoadFailed, Outcome, Released
+from ..memory import free_memory
 from .batching import GRID
+from .capacity import slots_for
 from .thread import EngineThread
 
 if TYPE_CHECKING:
@@ -110,22 +112,24 @@ class Replica:
         # Only now: importing llama_cpp takes hold of devices.
         from .context import ContextPlan
         from .engine import Engine
+        from .footprint import measure
         from .llama import Model
         from .preparation import Preparation
 
         load = self._load
         model = Model(Path(load.model.weights))
         length = min(load.context_length, model.trained_context or load.context_length)
-        slots = load.parallel or 4
+        footprint = measure(model, load)
+        slots = slots_for(load, footprint, length, free_memory())
         plan = ContextPlan(
             slots=slots,
             length=length,
             threads=max(load.threads, 1),
             batch=max(load.batch, slots + GRID),
-            cache_type=load.cache_type,
+            cache_type=footprint.cache_type,
             flash_attention=load.flash_attention,
         )
-        engine = Engine(model, plan, 1 << 30)
+        engine = Engine(model, plan, load.cache_memory)
         self._preparation = Preparation(
             model, length, can_shift=engine.context.can_shift, max_body=self._max_body
         )
