@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AliasChoices, BeforeValidator, Field, ValidationError, field_validator
+from pydantic import (
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -26,9 +33,14 @@ from pydantic_settings import (
 
 from .durations import parse_duration
 from .errors import Code, PronkError
+from .messages.placement import CacheType, FlashAttention
 
 DEFAULT_PORT = 11434
 MIB = 1024 * 1024
+
+MOST_PARALLEL = 240
+"""Requests that a model can be asked to answer at a time: llama.cpp knows 256 sequences, and some
+of them keep what finished requests have computed."""
 
 
 def _either(ours: str, ollamas: str) -> AliasChoices:
@@ -73,8 +85,21 @@ def parse_size(value: object) -> object:
     return int(float(number) * base ** ("BKMGT".index((unit or "B").upper())))
 
 
+def _switch(value: object) -> object:
+    """`on`, `off` or `auto` from these words, and from what Ollama takes for a truth value."""
+    text = str(value).strip().lower()
+    if text in ("1", "t", "true", "y", "yes"):
+        return FlashAttention.ON
+    return FlashAttention.OFF if text in ("0", "f", "false", "n", "no") else text
+
+
+def _lower(value: object) -> object:
+    return value.strip().lower() if isinstance(value, str) else value
+
+
 Directory = Annotated[Path, BeforeValidator(_path)]
 Size = Annotated[int, BeforeValidator(parse_size), Field(ge=1)]
+SizeOrNone = Annotated[int, BeforeValidator(parse_size), Field(ge=0, le=2**60)]
 
 
 class Settings(BaseSettings):
@@ -114,6 +139,47 @@ class Settings(BaseSettings):
 
     threads: int = Field(os.cpu_count() or 1, ge=1, le=1024)
     """CPU threads of the engine in each worker that has a model."""
+
+    num_parallel: int = Field(
+        0,
+        ge=0,
+        le=MOST_PARALLEL,
+        validation_alias=_either("PRONK_NUM_PARALLEL", "OLLAMA_NUM_PARALLEL"),
+    )
+    """Requests that each loaded model answers at a time, each with the whole context; 0 for as many
+    as there is memory for, at most 16. What does not fit into memory is lowered. A model's own
+    `num_parallel` parameter wins. Falls back to OLLAMA_NUM_PARALLEL."""
+
+    slot_memory: SizeOrNone = 0
+    """Bytes of memory that the KV cache of one model may take where the number of its slots is
+    automatic; 0 for a quarter of what is free when it is loaded."""
+
+    cache_memory: SizeOrNone = 1024 * MIB
+    """Bytes of memory in each worker in which finished sequences are kept, so that a request that
+    begins like an earlier one is answered sooner; 0 for none."""
+
+    num_batch: int = Field(512, ge=1, le=16384)
+    """Most tokens that one step of the engine computes: more reads long prompts faster, and takes
+    more memory. A model's own `num_batch` parameter wins."""
+
+    flash_attention: Annotated[FlashAttention, BeforeValidator(_switch)] = Field(
+        FlashAttention.AUTO,
+        validation_alias=_either("PRONK_FLASH_ATTENTION", "OLLAMA_FLASH_ATTENTION"),
+    )
+    """`on`, `off`, or `auto` for where model and device can: attention in blocks, which takes less
+    memory. Falls back to OLLAMA_FLASH_ATTENTION, whose 1 and 0 are understood."""
+
+    kv_cache_type: Annotated[CacheType, BeforeValidator(_lower)] = Field(
+        CacheType.F16,
+        validation_alias=_either("PRONK_KV_CACHE_TYPE", "OLLAMA_KV_CACHE_TYPE"),
+    )
+    """How the KV cache is stored: `f16`, or `q8_0` for half and `q4_0` for a quarter of the memory
+    with a little or more loss in quality; these two need flash attention. Falls back to
+    OLLAMA_KV_CACHE_TYPE."""
+
+    request_timeout: float = Field(0.0, ge=0)
+    """Longest time that a request may take from its acceptance to its last token, in seconds or as
+    `10m`, waiting and loading included; what takes longer ends with an error. 0 for no limit."""
 
     demo_model: Literal["on", "off"] = "on"
     """Whether the built-in `demo:latest` is listed and served."""
@@ -170,10 +236,23 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """How much each process writes to its log."""
 
-    @field_validator("keep_alive", "load_timeout", "stall_timeout", mode="before")
+    @field_validator(
+        "keep_alive", "load_timeout", "stall_timeout", "request_timeout", mode="before"
+    )
     @classmethod
     def _duration(cls, value: object) -> object:
         return parse_duration(value)
+
+    @field_validator("kv_cache_type")
+    @classmethod
+    def _computable(cls, value: CacheType, info: ValidationInfo) -> CacheType:
+        off = info.data.get("flash_attention") is FlashAttention.OFF
+        if off and value is not CacheType.F16:
+            raise ValueError(
+                "needs flash attention, which PRONK_FLASH_ATTENTION=off rules out; set it to auto, "
+                "or the cache type to f16"
+            )
+        return value
 
     @field_validator("host")
     @classmethod

@@ -17,11 +17,12 @@ from ..protocol.errors import Code, PronkError
 from ..protocol.messages.failure import Failure
 from ..protocol.messages.generation import Failed, Generate, Lost, Preload, Preloaded
 from ..protocol.messages.library import DescribeModel, ModelDescribed
-from ..protocol.messages.placement import Load, Unload
+from ..protocol.messages.placement import Unload
 from ..protocol.questions import Questions
 from ..protocol.settings import Settings
 from .fleet import Fleet, RequestKey, Waiting, Worker, now
 from .policies.assignment import Dispatch, EndReplica, LoadModel, WorkerState, assign
+from .policies.loading import load_of, unusable_parameters
 
 _log = logging.getLogger(__name__)
 
@@ -151,7 +152,7 @@ class Dispatcher:
         # Whoever asked may have left by the time that it is loaded.
         worker.keep_alive = self._settings.keep_alive
         _log.info("worker %s loads %s, context %d", worker.id, facts.name, context_length)
-        if not self._router.send(worker.id, Load(facts, context_length, self._settings.threads)):
+        if not self._router.send(worker.id, load_of(facts, context_length, self._settings)):
             self.kill(worker, "it cannot be reached")
 
     def end(self, worker: Worker, reason: str) -> None:
@@ -198,6 +199,8 @@ class Dispatcher:
             if not isinstance(answer, ModelDescribed):
                 raise PronkError(Code.INTERNAL, "the model library gave an answer of another kind")
             self._fleet.facts[digest] = answer.facts
+            for line in unusable_parameters(answer.facts):
+                _log.warning("%s: its parameter %s", answer.facts.name, line)
         except PronkError as error:
             self.fail_all(digest, Failure.of(error))
         finally:

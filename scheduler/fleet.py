@@ -12,6 +12,7 @@ from ..protocol.messages.fleet import LoadedModel, ProcessIdentity
 from ..protocol.messages.generation import Generate, Preload
 from ..protocol.messages.library import ModelFacts
 from .policies.assignment import Demand, WorkerState, WorkerView
+from .policies.loading import context_for
 
 RequestKey = tuple[str, int]
 """Request and attempt."""
@@ -91,7 +92,7 @@ class Worker(Peer):
             digest=self.digest,
             context_length=self.context_length,
             free_slots=max(0, slots - len(self.running)),
-            idle=not self.running,
+            running=len(self.running),
             last_used=self.last_used,
         )
 
@@ -184,13 +185,9 @@ class Fleet:
         )
 
     def context_needed(self, waiting: Waiting, default: int) -> int:
-        """Tokens of context that a new replica for this request gets.
-
-        What the request asks for, else `default`, and never more than the model was trained for.
-        """
-        trained = self.facts[waiting.header.digest].context_length
-        wanted = waiting.header.context_length or default
-        return min(wanted, trained) if trained else wanted
+        """Tokens of context that a new replica for this request gets."""
+        header = waiting.header
+        return context_for(self.facts[header.digest], header.context_length, default)
 
     def demands(self, default_context: int) -> list[Demand]:
         """Waiting requests for the policy, as far as their model's facts are known.

@@ -56,7 +56,7 @@ from ..protocol.settings import Settings, load_settings
 from ..protocol.state import StateDirectory
 from .crashes import CrashRecord
 from .frontends import FrontendLink
-from .inference.thread import SLOTS, EngineThread
+from .inference.replica import Replica
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class Worker:
         self._incarnation = new_incarnation()
         self._phase = WorkerPhase.BLANK
         self._model: LoadedModel | None = None
-        self._engine: EngineThread | None = None
+        self._replica: Replica | None = None
         self._running: dict[_Key, tuple[Generate, FrontendLink]] = {}
         self._links: dict[str, FrontendLink] = {}
         self._boot_id: str | None = None
@@ -133,10 +133,10 @@ class Worker:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(_HEARTBEAT_SECONDS)
-            steps = self._engine.steps if self._engine else 0
+            steps = self._replica.steps if self._replica else 0
             self._scheduler.send(PeerHeartbeat(steps, len(self._running)))
             self._close_idle_links()
-            engine_died = self._engine and not self._engine.is_alive()
+            engine_died = self._replica and not self._replica.alive
             if engine_died and self._phase is WorkerPhase.READY:
                 _log.error("the engine's thread ended")
                 self._leave(1)
@@ -174,8 +174,7 @@ class Worker:
     def _load(self, load: Load) -> None:
         _log.info("loading %s", load.model.name)
         self._phase = WorkerPhase.LOADING
-        self._engine = EngineThread(load, self._max_body, self._post)
-        self._engine.start()
+        self._replica = Replica(load, self._max_body, self._on_engine)
 
     def _unload(self, reason: str) -> None:
         _log.info("unloading: %s", reason)
@@ -195,18 +194,18 @@ class Worker:
             return
         key = (header.request, header.attempt)
         if key not in self._running:
-            if self._engine is None or not self._can_take(header):
+            if self._replica is None or not self._can_take(header):
                 self._bounce(header, link)
                 return
             self._running[key] = (header, link)
-            self._engine.submit(header, body)
+            self._replica.submit(header, body)
         link.send(Started(header.request, header.attempt, self._incarnation))
 
     def _can_take(self, header: Generate) -> bool:
         return (
             self._model is not None
             and self._model.digest == header.digest
-            and len(self._running) < SLOTS
+            and len(self._running) < self._model.slots
         )
 
     def _bounce(self, header: Generate, link: FrontendLink) -> None:
@@ -220,8 +219,8 @@ class Worker:
         self._scheduler.send(Released(header.request, header.attempt, Outcome.FAILED, 0))
 
     def _cancel(self, cancel: Cancel) -> None:
-        if self._engine and (cancel.request, cancel.attempt) in self._running:
-            self._engine.cancel(cancel)
+        if self._replica and (cancel.request, cancel.attempt) in self._running:
+            self._replica.cancel(cancel)
 
     # --- frontends
 
@@ -266,12 +265,8 @@ class Worker:
 
     # --- the engine
 
-    def _post(self, messages: list[Any]) -> None:
-        """Called in the engine's thread."""
-        self._loop.call_soon_threadsafe(self._on_engine, messages)
-
     def _on_engine(self, messages: list[Any]) -> None:
-        """Passes on what one step gave: one `Chunks` for each frontend, then what ended."""
+        """Passes on what the replica says: one `Chunks` for each frontend, then what ended."""
         chunks: dict[str, list[Chunk]] = {}
         for message in messages:
             if isinstance(message, Chunk):

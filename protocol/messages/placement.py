@@ -38,6 +38,11 @@ class Load:
     threads: Count
     parallel: Count = 0
     """Requests to take at a time; 0 for as many as memory suggests."""
+    slot_memory: Count = 0
+    """Bytes that the KV cache of all slots may take where `parallel` is 0; 0 for a share of what is
+    free."""
+    cache_memory: Count = 0
+    """Bytes in which finished sequences are kept for requests that begin like them."""
     batch: Count = 512
     """Most tokens that one engine step computes."""
     cache_type: CacheType = CacheType.F16

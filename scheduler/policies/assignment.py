@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 OVERTAKEN = 3.0
-"""Seconds for which requests of loaded models go first where a request's own model has no worker:
-exchanging two models takes about as long as some answers."""
+"""Seconds for which requests that a replica can take go first where another request needs it to
+end: exchanging two models takes about as long as some answers."""
 
 
 class WorkerState(StrEnum):
@@ -38,7 +38,8 @@ class WorkerView:
     digest: str | None = None
     context_length: int = 0
     free_slots: int = 0
-    idle: bool = True
+    running: int = 0
+    """Requests that it works on."""
     last_used: float = 0.0
     """Any clock that grows; the least value was used least recently."""
 
@@ -91,6 +92,7 @@ def assign(demands: list[Demand], workers: list[WorkerView], departed: int = 0) 
     - A request goes to a ready replica of its model with a free slot and enough context.
     - A model has one replica. One that is too small for a request is ended once it is idle, and
       its successor is made large enough for all that wait; streams are never reloaded beneath.
+      So that it becomes idle, it gets nothing new once that request has waited for `OVERTAKEN`.
     - A model without a replica is loaded by a blank worker; where none is left, the idle replica
       used least recently that nobody waits for makes room.
     - Where others wait for all of them, a request that has waited for `OVERTAKEN` has one make
@@ -106,7 +108,9 @@ def assign(demands: list[Demand], workers: list[WorkerView], departed: int = 0) 
         (
             worker
             for worker in workers
-            if worker.state is WorkerState.READY and worker.idle and not wanted[worker.digest or ""]
+            if worker.state is WorkerState.READY
+            and not worker.running
+            and not wanted[worker.digest or ""]
         ),
         key=lambda worker: worker.last_used,
         reverse=True,
@@ -125,7 +129,7 @@ def assign(demands: list[Demand], workers: list[WorkerView], departed: int = 0) 
     """Models whose next step is decided: nothing else is done about them now."""
 
     def untouched(replica: WorkerView) -> bool:
-        return replica.idle and free_slots[replica.id] == replica.free_slots
+        return not replica.running and free_slots[replica.id] == replica.free_slots
 
     for demand in demands:
         if demand.digest in settled:
@@ -138,11 +142,14 @@ def assign(demands: list[Demand], workers: list[WorkerView], departed: int = 0) 
             else:
                 settled.add(demand.digest)
             continue
-        settled.add(demand.digest)
         if replica:
             if replica.state is WorkerState.READY and untouched(replica):
+                settled.add(demand.digest)
                 actions.append(EndReplica(replica.id, "a request needs a larger context"))
+            elif demand.waited >= OVERTAKEN:
+                settled.add(demand.digest)
             continue
+        settled.add(demand.digest)
         if blank:
             worker = blank.pop(0)
             actions.append(LoadModel(worker, demand.digest, largest[demand.digest]))
@@ -160,8 +167,15 @@ def assign(demands: list[Demand], workers: list[WorkerView], departed: int = 0) 
             ]
             if not claimable:
                 continue
+            # The one with the least to do, which stays the same one until it is idle: it gets
+            # nothing new, so only a replica that has even less to do can take its place.
             claimed = min(
-                claimable, key=lambda replica: (not untouched(replica), replica.last_used)
+                claimable,
+                key=lambda replica: (
+                    not untouched(replica),
+                    replica.running + replica.free_slots - free_slots[replica.id],
+                    replica.last_used,
+                ),
             )
             settled.add(claimed.digest or "")
             if untouched(claimed):

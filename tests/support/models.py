@@ -25,6 +25,7 @@ CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+INFILL = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 
@@ -65,9 +66,12 @@ def invent_vocabulary(size: int, rng: np.random.Generator) -> Vocabulary:
     return Vocabulary([*tokens, *SPECIAL], merges)
 
 
-def small_vocabulary() -> Vocabulary:
-    """The bytes and one merge: the least that llama.cpp takes for a byte-level BPE vocabulary."""
-    return Vocabulary([*byte_symbols(), "ab", *SPECIAL], ["a b"])
+def small_vocabulary(control: Sequence[str] = ()) -> Vocabulary:
+    """The bytes and one merge: the least that llama.cpp takes for a byte-level BPE vocabulary.
+
+    `control` are tokens before `SPECIAL`.
+    """
+    return Vocabulary([*byte_symbols(), "ab", *control, *SPECIAL], ["a b"])
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,8 @@ def write_reciting_model(
     margin: float = 17.0,
     context: int = 2048,
     poison: str = "",
+    tokenizer: str = "gpt-2",
+    infill: str = "",
 ) -> None:
     """Writes a model (2 MB) in which each byte of a chain is followed by the next one.
 
@@ -150,9 +156,11 @@ def write_reciting_model(
     and even sampling follows the chain; small, and sampling strays.
 
     The bytes of `poison` are embedded as NaN: the logits of every token that sees one of them, and
-    of that token itself, are no numbers.
+    of that token itself, are no numbers. `tokenizer` is how text is cut into words before bytes are
+    merged, in llama.cpp's words. With `infill`, a chain's beginning, the model has `INFILL`, and
+    writes that chain into the gap.
     """
-    vocabulary = small_vocabulary()
+    vocabulary = small_vocabulary(INFILL if infill else ())
     size, embedding = len(vocabulary.tokens), 288
     shape = Shape(size, embedding, 1, 4, 4, 32, context)
     successor = np.full(size, vocabulary.end_of_turn)
@@ -161,11 +169,13 @@ def write_reciting_model(
         for byte, following in pairwise(data):
             successor[byte] = following
     successor[ord("\n")] = chains[0].encode()[0]
+    if infill:
+        successor[vocabulary.tokens.index(INFILL[-1])] = infill.encode()[0]
 
     # A one-hot embedding leaves the normalization as √embedding at its place.
     output = np.zeros((size, embedding), np.float32)
     output[successor, np.arange(size)] = margin / np.sqrt(embedding)
-    writer = _writer(path, shape, vocabulary, gguf.LlamaFileType.ALL_F32)
+    writer = _writer(path, shape, vocabulary, gguf.LlamaFileType.ALL_F32, tokenizer)
     embeddings = np.eye(size, embedding, dtype=np.float32)
     embeddings[list(poison.encode())] = np.nan
     writer.add_tensor("token_embd.weight", embeddings)
@@ -194,7 +204,11 @@ def _matrices(shape: Shape, head: int) -> list[tuple[str, int, int]]:
 
 
 def _writer(
-    path: Path, shape: Shape, vocabulary: Vocabulary, file_type: gguf.LlamaFileType
+    path: Path,
+    shape: Shape,
+    vocabulary: Vocabulary,
+    file_type: gguf.LlamaFileType,
+    tokenizer: str = "gpt-2",
 ) -> gguf.GGUFWriter:
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name("random")
@@ -208,17 +222,19 @@ def _writer(
     writer.add_rope_freq_base(1e6)
     writer.add_rope_dimension_count(shape.embedding // shape.heads)
     writer.add_file_type(file_type)
-    add_vocabulary(writer, vocabulary)
+    add_vocabulary(writer, vocabulary, tokenizer)
     return writer
 
 
-def add_vocabulary(writer: gguf.GGUFWriter, vocabulary: Vocabulary) -> None:
+def add_vocabulary(
+    writer: gguf.GGUFWriter, vocabulary: Vocabulary, tokenizer: str = "gpt-2"
+) -> None:
     """Adds the vocabulary with its special tokens, and a chat template that uses them."""
     writer.add_vocab_size(len(vocabulary.tokens))
     normal, control = gguf.TokenType.NORMAL, gguf.TokenType.CONTROL
     ordinary = len(vocabulary.tokens) - len(SPECIAL)
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
+    writer.add_tokenizer_pre(tokenizer)
     writer.add_token_list(vocabulary.tokens)
     writer.add_token_types([normal] * ordinary + [control] * len(SPECIAL))
     writer.add_token_merges(vocabulary.merges)

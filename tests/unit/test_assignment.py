@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,9 +28,16 @@ def blank(name: str) -> WorkerView:
 
 
 def ready(
-    name: str, digest: str = A, *, free: int = 1, context: int = 4096, used: float = 0.0
+    name: str,
+    digest: str = A,
+    *,
+    free: int = 1,
+    running: int | None = None,
+    context: int = 4096,
+    used: float = 0.0,
 ) -> WorkerView:
-    return WorkerView(name, WorkerState.READY, digest, context, free, free > 0, used)
+    running = int(free == 0) if running is None else running
+    return WorkerView(name, WorkerState.READY, digest, context, free, running, used)
 
 
 def test_nothing_to_do_without_demand():
@@ -81,7 +89,7 @@ def test_a_request_that_has_waited_long_is_overtaken_no_more():
     end = EndReplica("w0", "a model that has waited needs its worker")
     assert assign([late, younger], [ready("w0", A)]) == [end]
     # Nor is a replica ended beneath a stream: what came later stays out until it is idle.
-    busy = WorkerView("w0", WorkerState.READY, A, 4096, free_slots=1, idle=False)
+    busy = ready("w0", A, running=1)
     assert assign([late, younger], [busy]) == []
     # Who came earlier still goes first.
     assert assign([younger, late], [ready("w0", A)]) == [Dispatch(younger.id, "w0")]
@@ -116,6 +124,36 @@ def test_a_replica_just_given_a_request_is_not_ended_for_a_larger_context():
     assert actions == [Dispatch(demand(1).id, "w0")]
 
 
+def test_a_busy_replica_with_free_slots_is_not_ended_for_a_larger_context():
+    assert assign([demand(1, context=8192)], [ready("w0", free=15, running=1), blank("w1")]) == []
+
+
+def test_smaller_requests_pass_one_that_needs_a_larger_context_for_a_while():
+    busy = ready("w0", free=3, running=1)
+    large, small = demand(1, context=8192), demand(2)
+    assert assign([large, small], [busy]) == [Dispatch(small.id, "w0")]
+    late = Demand(large.id, A, 8192, waited=10.0)
+    assert assign([late, small], [busy]) == []
+    # Who came earlier still goes first.
+    assert assign([small, late], [busy]) == [Dispatch(small.id, "w0")]
+
+
+@pytest.mark.parametrize("slots", [4, 16])
+def test_all_free_slots_are_filled_in_order_of_arrival(slots: int):
+    waiting = [demand(n) for n in range(slots + 3)]
+    actions = assign(waiting, [ready("w0", free=slots, running=0)])
+    assert actions == [Dispatch(d.id, "w0") for d in waiting[:slots]]
+    rest = assign(waiting, [ready("w0", free=2, running=slots - 2)])
+    assert rest == [Dispatch(d.id, "w0") for d in waiting[:2]]
+
+
+def test_of_busy_replicas_the_one_with_the_least_to_do_gives_way():
+    late = Demand(demand(1, C).id, C, 512, waited=10.0)
+    waiting = [late, demand(2, A), demand(3, B)]
+    workers = [ready("w0", A, free=2, running=14), ready("w1", B, free=1, running=15)]
+    assert assign(waiting, workers) == [Dispatch(demand(3, B).id, "w1")]
+
+
 def test_a_replica_that_makes_room_for_one_makes_it_for_nobody_else():
     late = Demand(demand(2).id, C, 512, waited=10.0)
     actions = assign([demand(1, A), late], [ready("w0", B)])
@@ -143,7 +181,7 @@ def fleets(draw: st.DrawFn) -> tuple[list[Demand], list[WorkerView]]:
                 draw(digests),
                 draw(st.sampled_from([512, 4096])),
                 free,
-                free == slots,
+                slots - free,
                 draw(st.floats(0, 100)),
             )
         )
@@ -183,5 +221,5 @@ def test_whatever_the_fleet_no_action_breaks_a_rule(fleet: tuple[list[Demand], l
                 assert worker.state is WorkerState.BLANK
             case EndReplica():
                 assert worker.state is WorkerState.READY
-                assert worker.idle
+                assert not worker.running
                 assert not any(sent.worker == worker.id for sent in dispatched)

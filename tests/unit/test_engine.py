@@ -2,171 +2,116 @@
 
 from __future__ import annotations
 
-import logging
+import time
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 from pronk.protocol.errors import Code, PronkError
-from pronk.protocol.messages.generation import (
-    Caller,
-    Chunk,
-    Failed,
-    Finished,
-    FinishReason,
-    Generate,
-    GenerateBody,
-    Kind,
-    SamplingOptions,
-)
-from pronk.protocol.messages.placement import Outcome, Released
-from pronk.workers.inference.engine import BATCH, Engine
-from pronk.workers.inference.llama import Context
+from pronk.protocol.messages.generation import FinishReason
 from pronk.workers.inference.native_log import NativeLog
+from support.engines import Bench
 from support.models import write_reciting_model
 
 CHAIN = "abcdéfghij"
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     path = tmp_path_factory.mktemp("models") / "reciter.gguf"
     write_reciting_model(path, [CHAIN, "xyx"])
-    engine = Engine(path, 1024, 1)
-    yield engine
-    engine.close()
+    bench = Bench(path)
+    yield bench
+    bench.close()
 
 
 @pytest.fixture(scope="module")
-def straying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+def straying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     """A model so unsure that sampling hardly ever follows the chain."""
     path = tmp_path_factory.mktemp("models") / "straying.gguf"
     write_reciting_model(path, ["xyx"], margin=2.0)
-    engine = Engine(path, 1024, 1)
-    yield engine
-    engine.close()
+    bench = Bench(path)
+    yield bench
+    bench.close()
 
 
-def start(engine: Engine, prompt: str, **changes: Any) -> None:
-    options = SamplingOptions(**changes.pop("options", {"temperature": 0}))
-    seed, context_length = changes.pop("seed", 7), changes.pop("context_length", None)
-    header = Generate(
-        "0" * 32,
-        1,
-        "m",
-        "d" * 64,
-        Caller(),
-        "f" * 16,
-        "ipc://x",
-        seed,
-        1,
-        context_length=context_length,
-    )
-    body = GenerateBody(Kind.COMPLETION, options, raw=True, **changes)
-    engine.start(header, body, engine.vocabulary.tokenize(prompt))
+# --- one request
 
 
-def finish(engine: Engine) -> tuple[list[int], str, Any, Released]:
-    """Tokens, text, the last message for the frontend, and the release."""
-    messages = [message for _ in range(5000) if engine.busy for message in engine.step()]
-    *chunks, end, released = messages
-    assert all(isinstance(chunk, Chunk) for chunk in chunks)
-    tokens = [token for chunk in chunks for token in chunk.tokens]
-    return tokens, "".join(chunk.text for chunk in chunks), end, released
+def test_the_model_ends_its_answer(bench: Bench) -> None:
+    run = bench.run("a")
+    assert (run.text, run.reason, run.failure) == (CHAIN[1:], FinishReason.STOP, None)
+    assert len(run.tokens) == len(CHAIN.encode())
+    assert bench.engine.vocabulary.ends_generation(run.tokens[-1])
+    assert len(run.prepared.prompt) == 1
 
 
-def run(engine: Engine, prompt: str, **changes: Any) -> tuple[list[int], str, Any]:
-    start(engine, prompt, **changes)
-    tokens, text, end, released = finish(engine)
-    assert released.outcome is (Outcome.FINISHED if isinstance(end, Finished) else Outcome.FAILED)
-    return tokens, text, end
+def test_greedy_answers_are_the_same_every_time(bench: Bench) -> None:
+    assert len({tuple(bench.run("a").tokens) for _ in range(3)}) == 1
 
 
-def test_the_model_ends_its_answer(engine: Engine) -> None:
-    tokens, text, end = run(engine, "a")
-    assert text == CHAIN[1:]
-    assert end.reason is FinishReason.STOP
-    assert end.eval_count == len(tokens) == len(CHAIN.encode())
-    assert engine.vocabulary.ends_generation(tokens[-1])
-    assert end.prompt_eval_count == 1
+def test_sampling_follows_a_sure_model(bench: Bench) -> None:
+    assert bench.run("a", options={}).text == CHAIN[1:]
 
 
-def test_greedy_answers_are_the_same_every_time(engine: Engine) -> None:
-    assert len({tuple(run(engine, "a")[0]) for _ in range(3)}) == 1
-
-
-def test_sampling_follows_a_sure_model(engine: Engine) -> None:
-    assert run(engine, "a", options={})[1] == CHAIN[1:]
-
-
-def test_num_predict_ends_it(engine: Engine) -> None:
-    tokens, text, end = run(engine, "a", options={"num_predict": 3})
-    assert (text, len(tokens), end.reason) == ("bcd", 3, FinishReason.LENGTH)
+def test_num_predict_ends_it(bench: Bench) -> None:
+    run = bench.run("a", options={"temperature": 0, "num_predict": 3})
+    assert (run.text, len(run.tokens), run.reason) == ("bcd", 3, FinishReason.LENGTH)
 
 
 @pytest.mark.parametrize("num_predict", [None, 0, -1, -2])
-def test_a_full_context_ends_it(engine: Engine, num_predict: int | None) -> None:
+def test_a_full_context_ends_it_where_it_may_not_be_shifted(
+    bench: Bench, num_predict: int | None
+) -> None:
     options = {"temperature": 0, "num_predict": num_predict}
-    tokens, _, end = run(engine, "x", options=options, context_length=20)
-    assert (len(tokens), end.reason) == (19, FinishReason.LENGTH)
-    tokens, _, _ = run(engine, "x", options=options)
-    assert len(tokens) == 1023
+    run = bench.run("x", options=options, context_length=20, shift=False)
+    assert (len(run.tokens), run.reason) == (19, FinishReason.LENGTH)
+    run = bench.run("x", options=options, shift=False)
+    assert len(run.tokens) == 1023
 
 
-def test_a_long_prompt_is_read_in_steps_and_can_be_cancelled_between(engine: Engine) -> None:
-    start(engine, "x" * (BATCH + 10))
-    assert engine.step() == []
-    (released,) = engine.cancel("0" * 32, 1)
-    assert (released.outcome, released.tokens) == (Outcome.CANCELLED, 0)
-    assert not engine.busy
-    assert engine.cancel("0" * 32, 1) == []
-
-    tokens, _, end = run(engine, "x" * (BATCH + 10), options={"num_predict": 5})
-    assert end.prompt_eval_count == BATCH + 10
-    assert bytes(tokens) == b"yxyxy"
+def test_a_shifted_context_goes_on(bench: Bench) -> None:
+    options = {"temperature": 0, "num_predict": 100}
+    run = bench.run("x", options=options, context_length=20)
+    assert (len(run.tokens), run.reason) == (100, FinishReason.LENGTH)
+    assert run.text == "yx" * 50
+    assert bench.run("a").text == CHAIN[1:], "the slot is clean again"
 
 
-def test_stop_texts_across_tokens(engine: Engine) -> None:
-    tokens, text, end = run(engine, "a", options={"stop": ["éfg", "zz"]})
-    assert (text, end.reason) == ("bcd", FinishReason.STOP)
-    assert bytes(tokens) == "bcdéfg".encode()
+def test_stop_texts_across_tokens(bench: Bench) -> None:
+    run = bench.run("a", options={"temperature": 0, "stop": ["éfg", "zz"]})
+    assert (run.text, run.reason) == ("bcd", FinishReason.STOP)
+    assert bytes(run.tokens) == "bcdéfg".encode()
 
 
-@pytest.mark.parametrize("sent", range(len(CHAIN.encode()) + 1))
-def test_any_beginning_can_be_continued(engine: Engine, sent: int) -> None:
-    options = {"stop": ["éfgX"]}
-    start(engine, "a", options=options)
-    chunks: list[Chunk] = []
-    while engine.busy:
-        chunks += [message for message in engine.step() if isinstance(message, Chunk)]
-    sent_tokens = [token for chunk in chunks[:sent] for token in chunk.tokens]
-    shown = "".join(chunk.text for chunk in chunks[:sent])
-
-    tokens, text, end = run(engine, "a", options=options, tokens=sent_tokens)
-    assert shown + text == CHAIN[1:]
-    assert sent_tokens + tokens == [chunk.tokens[0] for chunk in chunks]
-    assert (end.reason, end.eval_count) == (FinishReason.STOP, len(chunks))
+@pytest.mark.parametrize("sent", range(1, len(CHAIN.encode())))
+def test_any_beginning_can_be_continued(bench: Bench, sent: int) -> None:
+    options = {"temperature": 0, "stop": ["éfgX"]}
+    whole = bench.run("a", options=options)
+    rest = bench.run("a", options=options, tokens=whole.tokens[:sent])
+    assert "".join(whole.pieces[:sent]) + rest.text == CHAIN[1:]
+    assert whole.tokens[:sent] + rest.tokens == whole.tokens
+    assert rest.reason is FinishReason.STOP
 
 
-def test_a_sampled_answer_is_continued_with_the_same_draws(straying: Engine) -> None:
+def test_a_sampled_answer_is_continued_with_the_same_draws(straying: Bench) -> None:
     options = {"temperature": 1.5, "top_k": 0, "top_p": 1.0, "num_predict": 40}
-    whole = [run(straying, "x", options=options, seed=seed)[0] for seed in range(8)]
+    whole = [straying.run("x", options=options, seed=seed).tokens for seed in range(8)]
     assert len({tuple(tokens) for tokens in whole}) == 8, "seeds matter"
     for seed, tokens in enumerate(whole):
         cut = len(tokens) // 2
-        rest, _, _ = run(straying, "x", options=options, seed=seed, tokens=tokens[:cut])
-        assert tokens[:cut] + rest == tokens
+        rest = straying.run("x", options=options, seed=seed, tokens=tokens[:cut])
+        assert tokens[:cut] + rest.tokens == tokens
 
 
-def test_penalties_see_the_prompt_and_survive_a_continuation(straying: Engine) -> None:
-    plain, _, _ = run(straying, "xyxyxyx", options={"temperature": 0, "num_predict": 6})
+def test_penalties_see_the_prompt_and_survive_a_continuation(straying: Bench) -> None:
+    plain = straying.run("xyxyxyx", options={"temperature": 0, "num_predict": 6})
     options = {"temperature": 0, "num_predict": 6, "presence_penalty": 5.0}
-    tokens, _, _ = run(straying, "xyxyxyx", options=options)
-    assert tokens[0] != plain[0], "y stood in the prompt"
-    rest, _, _ = run(straying, "xyxyxyx", options=options, tokens=tokens[:3])
-    assert tokens[:3] + rest == tokens
+    run = straying.run("xyxyxyx", options=options)
+    assert run.tokens[0] != plain.tokens[0], "y stood in the prompt"
+    rest = straying.run("xyxyxyx", options=options, tokens=run.tokens[:3])
+    assert run.tokens[:3] + rest.tokens == run.tokens
 
 
 @pytest.mark.parametrize(
@@ -186,41 +131,181 @@ def test_penalties_see_the_prompt_and_survive_a_continuation(straying: Engine) -
         {"repeat_penalty": -1.0},
     ],
 )
-def test_no_option_breaks_the_engine(straying: Engine, options: dict[str, Any]) -> None:
-    _, _, end = run(straying, "x", options={**options, "num_predict": 8})
-    assert isinstance(end, Finished)
+def test_no_option_breaks_the_engine(straying: Bench, options: dict[str, Any]) -> None:
+    run = straying.run("x", options={**options, "num_predict": 8})
+    assert run.reason is not None
+    assert run.failure is None
 
 
-def test_return_context_is_prompt_and_answer(engine: Engine) -> None:
-    tokens, _, end = run(engine, "ghi", return_context=True)
-    assert end.context == [*b"ghi", *tokens]
+def test_the_context_that_comes_back_is_prompt_and_answer(bench: Bench) -> None:
+    run = bench.run("ghi", return_context=True)
+    assert run.prepared.context() == [*b"ghi", *run.tokens]
 
 
-def test_logits_that_are_no_numbers_end_one_request_only(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    with monkeypatch.context() as patch, caplog.at_level(logging.ERROR):
-        patch.setattr(Context, "logits", lambda self: np.array([0.0, np.nan, 1.0], np.float32))
-        _, _, end = run(engine, "a")
-    assert isinstance(end, Failed)
-    assert end.failure.code is Code.INTERNAL
-    assert "not finite" in caplog.text
-    assert run(engine, "a")[1] == CHAIN[1:]
-
-
-def test_a_refused_option_leaves_the_engine_free(engine: Engine) -> None:
+def test_a_refused_option_leaves_the_engine_free(bench: Bench) -> None:
     with pytest.raises(PronkError):
-        start(engine, "a", options={"stop": ["x" * 1_000_000]})
-    assert not engine.busy
-    assert run(engine, "a")[1] == CHAIN[1:]
+        bench.start("a", options={"stop": ["x" * 1_000_000]})
+    assert not bench.engine.busy
+    assert bench.run("a").text == CHAIN[1:]
 
 
-def test_it_counts_steps_and_memory(engine: Engine) -> None:
-    before = engine.steps
-    run(engine, "a")
-    assert engine.steps == before + len(CHAIN.encode())
-    assert engine.size > 2_000_000
-    assert engine.context_length == 1024
+# --- many requests
+
+
+@pytest.mark.parametrize("count", [2, 4, 9])
+def test_all_answers_come_as_if_each_were_alone(bench: Bench, count: int) -> None:
+    prompts = [CHAIN[i % 8] for i in range(count)]
+    runs = bench.run_all(prompts)
+    for prompt, run in zip(prompts, runs, strict=True):
+        assert run.text == CHAIN[CHAIN.index(prompt) + 1 :]
+
+
+def test_who_comes_later_does_not_wait_for_who_came_first(bench: Bench) -> None:
+    endless = bench.start("x", options={"temperature": 0, "num_predict": 500})
+    bench.step()
+    later = bench.start("a")
+    for _ in CHAIN.encode():
+        bench.step()
+    assert (later.left, later.text) == (True, CHAIN[1:])
+    assert not endless.left
+    bench.cancel(endless)
+
+
+def test_a_long_prompt_holds_nobody_up(bench: Bench) -> None:
+    writing = bench.start("x", options={"temperature": 0, "num_predict": 500})
+    bench.step()
+    reading = bench.start("y" + "xy" * 400, options={"temperature": 0, "num_predict": 4})
+    bench.step()
+    short = bench.start("abc")
+    before, began = len(writing.tokens), bench.steps
+    while not reading.tokens:
+        bench.step()
+    assert len(writing.tokens) - before == bench.steps - began, "a token each step"
+    assert bench.steps - began > 3, "the prompt took several"
+    assert short.first_step is not None
+    assert short.first_step - began <= 2
+    bench.cancel(writing)
+    bench.finish()
+
+
+def test_a_cancelled_request_leaves_at_once_and_its_slot_is_free(bench: Bench) -> None:
+    runs = [bench.start("x", options={"num_predict": 900}) for _ in range(5)]
+    bench.step()
+    assert not runs[4].tokens, "four slots"
+    bench.cancel(runs[0])
+    assert runs[0].left
+    bench.step()
+    assert runs[4].tokens
+    for run in runs[1:]:
+        bench.cancel(run)
+    assert not bench.engine.busy
+    bench.cancel(runs[0])
+
+
+def test_a_deadline_ends_a_request(bench: Bench) -> None:
+    run = bench.start("x", options={"num_predict": 900}, deadline=time.time() - 1)
+    other = bench.start("a")
+    bench.finish()
+    assert run.failure is not None
+    assert "deadline" in run.failure.message
+    assert other.text == CHAIN[1:]
+
+
+def test_it_counts_steps_and_memory(bench: Bench) -> None:
+    before = bench.engine.steps
+    bench.run("a")
+    assert bench.engine.steps == before + len(CHAIN.encode())
+    assert bench.engine.size > 2_000_000
+
+
+# --- what is computed once
+
+
+def test_a_prompt_that_was_read_is_not_read_again(bench: Bench) -> None:
+    prompt = "once upon a time " * 20
+    bench.run(prompt)
+    before = bench.engine.computed
+    again = bench.run(prompt + "a")
+    assert again.cached == len(prompt)
+    assert bench.engine.computed - before == len(CHAIN.encode())
+    assert again.text == CHAIN[1:]
+
+
+def test_the_next_turn_computes_only_what_is_new(bench: Bench) -> None:
+    first = bench.run("tell me: " * 50 + "c")
+    history = "tell me: " * 50 + CHAIN[2:]
+    before = bench.engine.computed
+    second = bench.run(history + "c")
+    assert second.cached >= len(history.encode()) - 1
+    assert bench.engine.computed - before <= len(first.tokens) + 2
+
+
+def test_a_shared_beginning_is_computed_once_by_those_who_come_together(bench: Bench) -> None:
+    system = "you are a reciting model. " * 20
+    before = bench.engine.computed
+    runs = bench.run_all([system + letter for letter in "abcd"])
+    assert bench.engine.computed - before < len(system) + 100
+    assert [run.text for run in runs] == [CHAIN[i:] for i in range(1, 5)]
+
+
+def test_a_shared_beginning_survives_a_leader_who_leaves(bench: Bench) -> None:
+    system = "a leader may leave at any time " * 30
+    leader = bench.start(system + "a")
+    bench.step()
+    follower = bench.start(system + "b")
+    bench.step()
+    bench.cancel(leader)
+    bench.finish()
+    assert follower.text == CHAIN[2:]
+
+
+def test_many_conversations_are_kept_beyond_the_slots(bench: Bench) -> None:
+    prompts = [f"{number} of ten conversations " * 10 for number in range(10)]
+    bench.run_all(prompts, options={"temperature": 0, "num_predict": 1})
+    for prompt in prompts:
+        run = bench.run(prompt + "a")
+        assert run.cached >= len(prompt) - 1
+        assert run.text == CHAIN[1:]
+
+
+def test_nothing_is_kept_beyond_the_slots_without_memory_for_it(
+    tmp_path: Any,
+) -> None:
+    path = tmp_path / "reciter.gguf"
+    write_reciting_model(path, [CHAIN])
+    bench = Bench(path, slots=1, cache_memory=0)
+    bench.run("first " * 20)
+    bench.run("second " * 20)
+    assert bench.run("first " * 20 + "a").cached == 0
+    bench.close()
+
+
+def test_gaps_between_slots_are_closed_and_nobody_notices(bench: Bench) -> None:
+    options = {"temperature": 0, "num_predict": 60}
+    runs = [bench.start("x", options=options) for _ in range(4)]
+    for _ in range(5):
+        bench.step()
+    bench.cancel(runs[1])
+    bench.finish()
+    for run in (runs[0], runs[2], runs[3]):
+        assert run.text == "yx" * 30
+
+
+# --- errors
+
+
+def test_a_batch_that_fails_costs_only_the_request_at_fault(bench: Bench) -> None:
+    good = bench.start("a")
+    bad = bench.start("b")
+    bad.prepared.sequence.tokens[0] = 10**6  # no such token: llama.cpp refuses the batch
+    bench.finish()
+    assert bad.failure is not None
+    assert bad.failure.code is Code.INTERNAL
+    assert good.text == CHAIN[1:]
+    assert bench.run("a").text == CHAIN[1:]
+
+
+# --- llama.cpp's log
 
 
 def test_the_log_gives_a_reason_without_a_path() -> None:

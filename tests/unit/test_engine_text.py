@@ -1,6 +1,8 @@
-"""From tokens to the text that may be shown: detokenizer, stop texts, sequences."""
+"""From tokens to the text that may be shown: detokenizer, stop texts, answers."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import example, given
@@ -8,8 +10,8 @@ from hypothesis import strategies as st
 
 from pronk.protocol.errors import PronkError
 from pronk.protocol.messages.generation import FinishReason
+from pronk.workers.inference.answer import Answer
 from pronk.workers.inference.detokenizer import Detokenizer
-from pronk.workers.inference.sequence import Sequence
 from pronk.workers.inference.stop import MAX_STOP_CHARACTERS, StopMatcher
 
 
@@ -105,7 +107,7 @@ def test_empty_stops_do_nothing_and_too_many_are_refused() -> None:
         StopMatcher(["x" * MAX_STOP_CHARACTERS, "y"])
 
 
-# --- sequences
+# --- answers
 
 END = 256
 
@@ -120,12 +122,12 @@ class Bytes:
         return token == END
 
 
-def sequence(limit: int = 100, stops: tuple[str, ...] = ()) -> Sequence:
-    return Sequence([1, 2, 3], Bytes(), limit=limit, stops=StopMatcher(stops))
+def begin(limit: int = 100, stops: tuple[str, ...] = (), before: Iterable[int] = ()) -> Answer:
+    return Answer(Bytes(), limit=limit, stops=StopMatcher(stops), before=before)
 
 
-def feed(into: Sequence, tokens: list[int]) -> str:
-    """Text of the tokens up to the one that ends the sequence."""
+def feed(into: Answer, tokens: list[int]) -> str:
+    """Text of the tokens up to the one that ends the answer."""
     text = ""
     for token in tokens:
         if into.reason:
@@ -135,29 +137,27 @@ def feed(into: Sequence, tokens: list[int]) -> str:
 
 
 def test_the_ending_token_counts_and_is_not_shown() -> None:
-    answer = sequence()
+    answer = begin()
     assert feed(answer, [*b"hi", END, *b"more"]) == "hi"
     assert answer.reason is FinishReason.STOP
-    assert answer.count == 3
-    assert answer.answer == [*b"hi", END]
-    assert answer.prompt_length == 3
+    assert answer.tokens == [*b"hi", END]
 
 
 def test_a_limit_ends_it_and_gives_out_what_was_held_back() -> None:
-    answer = sequence(limit=4, stops=("END",))
+    answer = begin(limit=4, stops=("END",))
     assert feed(answer, [*b"abEN", *b"D"]) == "abEN"
     assert answer.reason is FinishReason.LENGTH
 
 
 def test_a_stop_text_ends_it_before_its_first_character() -> None:
-    answer = sequence(stops=("END",))
+    answer = begin(stops=("END",))
     assert feed(answer, list(b"abENDc")) == "ab"
     assert answer.reason is FinishReason.STOP
-    assert answer.count == 5
+    assert len(answer.tokens) == 5
 
 
 def test_a_broken_character_at_the_end_is_replaced() -> None:
-    assert feed(sequence(), [*"€".encode()[:2], END]) == "\ufffd"
+    assert feed(begin(), [*"€".encode()[:2], END]) == "\ufffd"
 
 
 @given(
@@ -168,14 +168,13 @@ def test_a_broken_character_at_the_end_is_replaced() -> None:
 def test_a_second_attempt_shows_exactly_what_the_first_did_not(
     tokens: list[int], sent: int, limit: int
 ) -> None:
-    whole = sequence(limit, ("END", "ab"))
+    whole = begin(limit, ("END", "ab"))
     full_text = feed(whole, tokens)
 
-    first = sequence(limit, ("END", "ab"))
+    first = begin(limit, ("END", "ab"))
     shown = feed(first, tokens[:sent])
-    second = sequence(limit, ("END", "ab"))
-    feed(second, first.answer)  # what was shown already is dropped
-    rest = feed(second, tokens[second.count :])
+    second = begin(limit, ("END", "ab"), before=first.tokens)
+    rest = feed(second, tokens[len(second.tokens) :])
 
     assert shown + rest == full_text
-    assert (second.reason, second.answer) == (whole.reason, whole.answer)
+    assert (second.reason, second.tokens) == (whole.reason, whole.tokens)

@@ -12,6 +12,7 @@ from pydantic import AliasChoices
 
 from pronk.frontend.cli.documentation import describe
 from pronk.protocol.errors import PronkError
+from pronk.protocol.messages.placement import CacheType, FlashAttention
 from pronk.protocol.settings import Settings, load_settings, parse_size, split_host
 
 
@@ -64,6 +65,13 @@ def test_ollamas_variable_counts_when_ours_is_not_set(monkeypatch: pytest.Monkey
         ("OLLAMA_MAX_QUEUE", "max_queue", "7", 7),
         ("OLLAMA_LOAD_TIMEOUT", "load_timeout", "10m", 600.0),
         ("OLLAMA_ORIGINS", "origins", "https://a.example", "https://a.example"),
+        ("OLLAMA_NUM_PARALLEL", "num_parallel", "4", 4),
+        ("OLLAMA_KV_CACHE_TYPE", "kv_cache_type", "Q8_0", CacheType.Q8_0),
+        ("OLLAMA_FLASH_ATTENTION", "flash_attention", "1", FlashAttention.ON),
+        ("OLLAMA_FLASH_ATTENTION", "flash_attention", "true", FlashAttention.ON),
+        ("OLLAMA_FLASH_ATTENTION", "flash_attention", "0", FlashAttention.OFF),
+        ("OLLAMA_FLASH_ATTENTION", "flash_attention", "False", FlashAttention.OFF),
+        ("OLLAMA_FLASH_ATTENTION", "flash_attention", "auto", FlashAttention.AUTO),
     ],
 )
 def test_a_switch_from_ollama_keeps_its_settings(
@@ -99,6 +107,13 @@ def test_the_environment_wins_over_the_file(
         ("PRONK_LOAD_TIMEOUT", "-1"),
         ("PRONK_MAX_GENERATION_BODY", "big"),
         ("PRONK_DEMO_MODEL", "maybe"),
+        ("PRONK_NUM_PARALLEL", "241"),
+        ("PRONK_NUM_BATCH", "0"),
+        ("PRONK_KV_CACHE_TYPE", "q5_1"),
+        ("PRONK_FLASH_ATTENTION", "maybe"),
+        ("PRONK_CACHE_MEMORY", "-1"),
+        ("PRONK_SLOT_MEMORY", "much"),
+        ("PRONK_REQUEST_TIMEOUT", "-5"),
         ("PRONK_CONFIG", "/nowhere/pronk.toml"),
         ("PRONK_CONFIG", "~nobody-of-this-name/pronk.toml"),
         ("PRONK_MODELS", "~nobody-of-this-name/models"),
@@ -114,6 +129,29 @@ def test_a_wrong_value_is_told_in_one_line_with_its_name(
     assert variable in caught.value.message or variable.startswith("OLLAMA_")
     assert text in caught.value.message
     assert "\n" not in caught.value.message
+
+
+def test_a_quantized_cache_without_flash_attention_is_refused_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PRONK_KV_CACHE_TYPE", "q4_0")
+    assert load_settings().kv_cache_type is CacheType.Q4_0
+    monkeypatch.setenv("OLLAMA_FLASH_ATTENTION", "0")
+    with pytest.raises(
+        PronkError, match=r"PRONK_KV_CACHE_TYPE=q4_0: needs flash attention"
+    ) as caught:
+        load_settings()
+    assert "\n" not in caught.value.message
+
+
+def test_a_switch_in_the_file_may_be_a_truth_value(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "pronk.toml"
+    file.write_text("flash_attention = false\nnum_parallel = 8\n")
+    monkeypatch.setenv("PRONK_CONFIG", str(file))
+    loaded = load_settings()
+    assert (loaded.flash_attention, loaded.num_parallel) == (FlashAttention.OFF, 8)
 
 
 @pytest.mark.parametrize("content", ["workers = ", "wrokers = 3", "workers = [1]"])

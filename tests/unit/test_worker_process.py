@@ -116,7 +116,7 @@ class Stage:
     async def load(self, weights: Path) -> Any:
         details = ModelDetails("", "gguf", "llama", ["llama"], "1M", "F32")
         facts = ModelFacts("reciter:latest", DIGEST, str(weights), 1, CONTEXT, details)
-        self.tell(Load(facts, CONTEXT, threads=1))
+        self.tell(Load(facts, CONTEXT, threads=1, parallel=1))
         return await self.inbox.wait((Loaded, LoadFailed))  # type: ignore[arg-type]
 
     def ask(self, body: GenerateBody, **changes: Any) -> tuple[str, int]:

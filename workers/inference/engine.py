@@ -1,186 +1,393 @@
-"""The step loop: each step computes some tokens of a sequence and tells what came of it.
+"""The step loop: each step computes the next token of every answer, and parts of waiting prompts.
 
-Reading a prompt and writing an answer are the same step: compute the tokens that are not in the KV
-cache yet, at most `BATCH` of them, and when none is left, choose the next one. A new sequence has a
-whole prompt to compute; later there is always exactly one token.
+One llama.cpp context holds a slot for each sequence, and one batch per step advances all of them.
+What a prompt begins with is not computed when a slot, a kept state or another prompt that is just
+being read has it already.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from ...protocol.errors import Code
 from ...protocol.messages.failure import Failure
-from ...protocol.messages.generation import Chunk, Failed, Finished, Generate, GenerateBody
-from ...protocol.messages.placement import Outcome, Released
-from .llama import Context, DecodeFailed, Model, Sampler, native_log
-from .sampling import plan_sampling
-from .sequence import Sequence
-from .stop import StopMatcher
+from .batching import close_ranks, share_step
+from .context import Context, ContextPlan, State
+from .llama import DecodeFailed, Model, native_log
+from .logprobs import position_logprobs
+from .sequence import Key, Sampled, Sequence
+from .shift import plan_shift
+from .slots import WORTH_KEEPING, KeptPrefixes, Slot, choose_slot, common_prefix
 
 _log = logging.getLogger(__name__)
 
-BATCH = 512
-"""Tokens of a prompt that one step computes: between two steps a cancellation is seen."""
+_HOLE_STEPS = 3
+"""Steps that a gap between active slots may last: the next request often fills it by itself."""
 
 
 @dataclass(slots=True)
-class _Run:
-    """A request's sequence at work."""
+class Step:
+    """What one step brought."""
 
-    request: str
-    attempt: int
-    sequence: Sequence
-    sampler: Sampler
-    return_context: bool
-    resumed: int
-    """Tokens of the answer that an earlier attempt made."""
-    started: int
-    first_token: int = 0
-
-    def released(self, outcome: Outcome) -> Released:
-        tokens = max(self.sequence.count - self.resumed, 0)
-        return Released(self.request, self.attempt, outcome, tokens)
+    sampled: list[Sampled] = field(default_factory=list[Sampled])
+    left: list[tuple[Key, Failure | None]] = field(default_factory=list[tuple[Key, Failure | None]])
+    """Who has left the engine, and why, where it failed."""
+    ended_at: int = 0
+    """Monotonic nanoseconds."""
 
 
 class Engine:
-    """One model with one slot. Belongs to one thread; only `steps` may be read by others."""
+    """One model and its slots. Belongs to one thread; only `steps` may be read by others."""
 
-    def __init__(self, path: Path, context_length: int, threads: int) -> None:
-        """Loads the model and computes one token, so that the first request finds all in place.
+    def __init__(self, model: Model, plan: ContextPlan, cache_memory: int) -> None:
+        """Makes the context and computes one token, so that the first request finds all in place.
 
+        `cache_memory` bounds, in bytes, what is kept of finished sequences beyond the slots.
         Raises `PronkError` (LOAD_FAILED) with llama.cpp's reason.
         """
-        self.model = Model(path)
-        self.vocabulary = self.model.vocabulary
-        self.context_length = min(context_length, self.model.trained_context or context_length)
-        self._context = Context(self.model, self.context_length, max(threads, 1), BATCH)
+        self.model = model
+        self.vocabulary = model.vocabulary
+        self.context = Context(model, plan)
         self.steps = 0
         """Steps so far: what stands still while there is work has hung."""
-        self._run: _Run | None = None
+        self.computed = 0
+        """Tokens computed so far."""
+        self._batch = plan.batch
+        self._slots = [Slot(number) for number in range(plan.slots)]
+        self._kept = KeptPrefixes[State](cache_memory, cuttable=self.context.can_cut)
+        self._waiting: deque[Sequence] = deque()
+        self._active: list[Sequence] = []
+        """Who has a slot, in the order of the slots."""
+        self._hole_steps = 0
         self._warm_up()
         self.size = native_log.allocated
         """Bytes that the replica takes: weights, KV cache, compute buffers."""
 
     def _warm_up(self) -> None:
         try:
-            self._context.decode([self.vocabulary.bos or 0], 0, logits=True)
+            self.context.decode([self.vocabulary.bos or 0], [0], [0], [0])
         except DecodeFailed as error:
             _log.error("the first decode failed: %s", error)
             raise self.model.load_error() from None
-        self._context.clear(wipe=True)
+        self.context.clear()
 
     @property
     def busy(self) -> bool:
-        """Whether `step` has something to do. A busy engine takes no other request."""
-        return self._run is not None
+        """Whether `step` has something to do."""
+        return bool(self._active or self._waiting)
 
-    def start(self, header: Generate, body: GenerateBody, prompt: list[int]) -> None:
-        """Takes a request whose prompt has room in its context. The engine must not be busy.
+    def add(self, sequence: Sequence) -> None:
+        """Takes a request. It waits for a slot where none is free."""
+        self._waiting.append(sequence)
 
-        Raises `PronkError` when an option is out of bounds.
+    def cancel(self, keys: Iterable[Key]) -> Step:
+        """Ends requests, as far as they are still there."""
+        gone = set(keys)
+        step = Step(ended_at=time.monotonic_ns())
+        for sequence in [*self._active, *self._waiting]:
+            if sequence.key in gone:
+                self._leave(sequence, step)
+        return step
+
+    def step(self) -> Step:
+        """Advances every sequence that has a slot.
+
+        What goes wrong with one sequence ends it with a failure, and leaves the others alone.
         """
-        context_length = self.context_for(header)
-        limit = context_length - len(prompt)
-        if body.options.num_predict is not None and body.options.num_predict > 0:
-            limit = min(limit, body.options.num_predict)
-        sequence = Sequence(
-            prompt, self.vocabulary, limit=limit, stops=StopMatcher(body.options.stop or ())
-        )
-        for token in body.tokens:  # their text was shown by the attempt that made them
-            sequence.accept(token)
-        plan = plan_sampling(body.options, context_length)
-        sampler = Sampler(plan, header.seed, self.vocabulary.size)
-        sampler.see(sequence.tokens)
-        self._context.clear()
-        self._run = _Run(
-            header.request,
-            header.attempt,
-            sequence,
-            sampler,
-            body.return_context,
-            sequence.count,
-            time.monotonic_ns(),
-        )
-
-    def context_for(self, header: Generate) -> int:
-        """Tokens of context that a request gets: what it asks for, cut from what is there."""
-        return min(self.context_length, header.context_length or self.context_length)
-
-    def cancel(self, request: str, attempt: int) -> list[Any]:
-        """Ends a request, if it is still there."""
-        run = self._run
-        if run is None or (run.request, run.attempt) != (request, attempt):
-            return []
-        return [self._release(run, Outcome.CANCELLED)]
-
-    def step(self) -> list[Any]:
-        """Advances the sequence; returns messages for its frontend, and `Released` at its end.
-
-        What goes wrong ends this request with an error and leaves the engine fit for the next.
-        """
-        run = self._run
-        if run is None:
-            return []
+        step = Step()
         self.steps += 1
+        self._drop_overdue(step)
+        self._admit()
+        self._catch_up()
+        self._make_room()
+        self._close_ranks()
+        portions = self._portions()
+        if portions:
+            try:
+                self._decode(portions, step)
+            except DecodeFailed as error:
+                _log.warning("a batch of %d failed (%s); each alone now", len(portions), error)
+                self._decode_each(portions, step)
+        step.ended_at = time.monotonic_ns()
+        return step
+
+    # Who computes what
+
+    def _drop_overdue(self, step: Step) -> None:
+        now = time.time()
+        for sequence in [*self._active, *self._waiting]:
+            if sequence.deadline is not None and sequence.deadline < now:
+                self._leave(sequence, step, _overdue())
+
+    def _portions(self) -> list[tuple[Sequence, int]]:
+        """Who takes part in this step, in the order of the slots, with how many tokens."""
+        readers = [s for s in self._active if not s.writing and s.follows is None]
+        readers.sort(key=lambda s: s.accounts.started)
+        writers = sum(s.writing for s in self._active)
+        remaining = [self._until_checkpoint(s) for s in readers]
+        shares = share_step(self._batch, writers, remaining, [s.position for s in readers])
+        share_of = dict(zip(map(id, readers), shares, strict=True))
+        portions = ((s, 1 if s.writing else share_of.get(id(s), 0)) for s in self._active)
+        return [(sequence, count) for sequence, count in portions if count]
+
+    def _until_checkpoint(self, sequence: Sequence) -> int:
+        ahead = [place for place in sequence.checkpoints if place > sequence.position]
+        return min([sequence.remaining, *(place - sequence.position for place in ahead)])
+
+    def _decode(self, portions: list[tuple[Sequence, int]], step: Step) -> None:
+        """Computes the portions and chooses tokens. Raises `DecodeFailed` before anything else."""
+        tokens: list[int] = []
+        positions: list[int] = []
+        slots: list[int] = []
+        outputs: list[int] = []
+        for sequence, count in portions:
+            slot, position = sequence.slot, sequence.position
+            assert slot is not None
+            if count == 1:
+                tokens.append(sequence.tokens[position])
+                positions.append(position)
+                slots.append(slot.number)
+            else:
+                tokens += sequence.tokens[position : position + count]
+                positions += range(position, position + count)
+                slots += [slot.number] * count
+            if position + count == len(sequence.tokens):
+                outputs.append(len(tokens) - 1)
+        self.context.decode(tokens, positions, slots, outputs)
+        self.computed += len(tokens)
+        rows = iter(outputs)
+        for sequence, count in portions:
+            sequence.position += count
+            if sequence.position in sequence.checkpoints:
+                self._keep(sequence)
+            if sequence.position == len(sequence.tokens):
+                self._choose(sequence, next(rows), step)
+
+    def _decode_each(self, portions: list[tuple[Sequence, int]], step: Step) -> None:
+        for sequence, count in portions:
+            assert sequence.slot is not None
+            if self.context.can_cut:
+                self.context.cut(sequence.slot.number, sequence.position)
+            try:
+                self._decode([(sequence, count)], step)
+            except DecodeFailed as error:
+                self._fail(sequence, step, str(error))
+
+    def _choose(self, sequence: Sequence, row: int, step: Step) -> None:
         try:
-            return self._advance(run)
+            logits = self.context.logits(row)
+            raw = logits.copy() if sequence.form and sequence.logprobs is not None else logits
+            if sequence.form:
+                sequence.form.apply(logits)
+            token = sequence.sampler.sample(self.context, row, sequence.count)
+            if sequence.form:
+                sequence.form.accept(token)
+            told = None
+            if sequence.logprobs is not None:
+                told = position_logprobs(raw, token, sequence.logprobs, self.vocabulary)
         except DecodeFailed as error:
-            _log.error("request %s: %s", run.request, error)
+            self._fail(sequence, step, str(error))
+            return
         except Exception:
-            _log.exception("request %s", run.request)
-        self._context.clear(wipe=True)
-        failure = Failure(
-            Code.INTERNAL, "the model could not compute this request; see the server's log"
-        )
-        return [Failed(run.request, run.attempt, failure), self._release(run, Outcome.FAILED)]
+            _log.exception("request %s", sequence.key[0])
+            self._fail(sequence, step, "see the trace above")
+            return
+        if not sequence.accounts.first_token:
+            sequence.accounts.first_token = time.monotonic_ns()
+        sequence.tokens.append(token)
+        sequence.count += 1
+        step.sampled.append(Sampled(sequence.key, token, told))
+        if sequence.count >= sequence.limit or self.vocabulary.ends_generation(token):
+            self._leave(sequence, step)
 
-    def _advance(self, run: _Run) -> list[Any]:
-        sequence = run.sequence
-        if sequence.reason:  # the earlier attempt died between its last token and its end
-            return self._finish(run)
-        tokens = sequence.tokens[sequence.position : sequence.position + BATCH]
-        position = sequence.position + len(tokens)
-        complete = position == len(sequence.tokens)
-        self._context.decode(tokens, sequence.position, logits=complete)
-        sequence.position = position
-        if not complete:
-            return []
-        index = sequence.count
-        token = run.sampler.sample(self._context, index)
-        run.first_token = run.first_token or time.monotonic_ns()
-        chunk = Chunk(run.request, run.attempt, index, [token], sequence.accept(token))
-        return [chunk, *self._finish(run)] if sequence.reason else [chunk]
+    # Coming and going
 
-    def _finish(self, run: _Run) -> list[Any]:
-        sequence = run.sequence
-        assert sequence.reason is not None
-        now = time.monotonic_ns()
-        first_token = run.first_token or now
-        finished = Finished(
-            run.request,
-            run.attempt,
-            sequence.reason,
-            eval_count=sequence.count,
-            eval_duration=now - first_token,
-            prompt_eval_count=sequence.prompt_length,
-            prompt_eval_duration=first_token - run.started,
-            context=sequence.tokens if run.return_context else None,
-        )
-        return [finished, self._release(run, Outcome.FINISHED)]
+    def _admit(self) -> None:
+        """Gives slots to those who wait, in the order of arrival."""
+        while self._waiting:
+            sequence = self._waiting[0]
+            prompt = sequence.tokens[:-1]  # the last one's logits are wanted
+            chosen = choose_slot(self._slots, prompt, self.context.can_cut)
+            if chosen is None:
+                return
+            self._waiting.popleft()
+            self._seat(sequence, prompt, *chosen)
 
-    def _release(self, run: _Run, outcome: Outcome) -> Released:
-        run.sampler.close()
-        self._run = None
-        return run.released(outcome)
+    def _seat(self, sequence: Sequence, prompt: list[int], slot: Slot, common: int) -> None:
+        """Puts a sequence into a slot, with as much of its prompt as is computed anywhere.
+
+        `common` tokens of the prompt are in the slot.
+        """
+        cuttable = self.context.can_cut
+        found = self._elsewhere(prompt, common)
+        if found or 2 * common < len(slot.tokens):
+            self._remember(slot)
+        if found:
+            sequence.position = self._restore(slot, *found)
+        else:
+            if common < len(slot.tokens):
+                self.context.cut(slot.number, common)
+            sequence.position = common
+        sequence.accounts.cached = min(sequence.position, sequence.prompt_length)
+        self._follow(sequence, prompt)
+        if not cuttable and len(prompt) - sequence.position >= WORTH_KEEPING:
+            # The next turn begins with this prompt, and a state cannot be cut back to it.
+            sequence.checkpoints.add(len(prompt))
+        slot.tokens, slot.taken, sequence.slot = [], True, slot
+        self._active.append(sequence)
+        self._active.sort(key=_slot_number)
+
+    def _follow(self, sequence: Sequence, prompt: list[int]) -> None:
+        """Looks for another one that has computed, or is about to, more of this prompt."""
+        cuttable = self.context.can_cut
+        for other in self._active:
+            shared = common_prefix(other.tokens, prompt)
+            more = shared - max(sequence.shared, sequence.position)
+            if more < WORTH_KEEPING or other.shifted or (not cuttable and other.position > shared):
+                continue
+            sequence.follows, sequence.shared = other, shared
+        if sequence.follows and not cuttable:
+            sequence.follows.checkpoints.add(sequence.shared)
+
+    def _catch_up(self) -> None:
+        """Gives followers what those they follow have computed by now."""
+        for sequence in self._active:
+            leader, slot = sequence.follows, sequence.slot
+            if leader is None or slot is None:
+                continue
+            there = leader.slot is not None and not leader.shifted
+            if there and leader.position < sequence.shared:
+                continue
+            sequence.follows = None
+            if there and self.context.can_cut:
+                assert leader.slot is not None
+                found = sequence.shared, self.context.save(leader.slot.number)
+            else:
+                found = self._elsewhere(sequence.tokens[:-1], sequence.position)
+            if found:
+                sequence.position = self._restore(slot, *found)
+                sequence.accounts.cached = min(sequence.position, sequence.prompt_length)
+
+    def _elsewhere(self, prompt: list[int], known: int) -> tuple[int, State] | None:
+        """The most of a prompt that a free slot or a kept state holds; None if it is not worth it,
+        where the first `known` tokens are at hand.
+        """
+        kept = self._kept.longest(prompt)
+        length, source = kept[0] if kept else 0, None
+        for slot in self._slots:
+            common = 0 if slot.taken else common_prefix(slot.tokens, prompt)
+            if common > length and (self.context.can_cut or common == len(slot.tokens)):
+                length, source = common, slot
+        if length - known < WORTH_KEEPING:
+            return None
+        if source:
+            return length, self.context.save(source.number)
+        return kept
+
+    def _restore(self, slot: Slot, length: int, state: State) -> int:
+        """Fills a slot with the first `length` tokens of a state; returns how many there are."""
+        if not self.context.restore(slot.number, state):
+            return 0
+        if self.context.can_cut:
+            self.context.cut(slot.number, length)
+        return length
+
+    def _leave(self, sequence: Sequence, step: Step, failure: Failure | None = None) -> None:
+        """Takes a sequence out; what is computed of it stays in its slot until others need that."""
+        slot, sequence.slot = sequence.slot, None
+        if slot is None:
+            self._waiting.remove(sequence)
+        else:
+            self._active.remove(sequence)
+            slot.taken, slot.used = False, self.steps
+            if sequence.shifted:  # what is there was computed behind tokens that are gone
+                self.context.cut(slot.number, 0)
+            else:
+                slot.tokens = sequence.tokens[: sequence.position]
+        sequence.sampler.close()
+        step.left.append((sequence.key, failure))
+
+    def _fail(self, sequence: Sequence, step: Step, reason: str) -> None:
+        """Ends a sequence whose numbers cannot be trusted any more."""
+        _log.error("request %s: %s", sequence.key[0], reason)
+        slot = sequence.slot
+        assert slot is not None
+        self._leave(sequence, step, _incomputable())
+        slot.tokens = []
+        clean = next((s for s in self._slots if s is not slot and (s.taken or s.tokens)), None)
+        if clean is None:
+            self.context.clear()
+        else:
+            self.context.overwrite(slot.number, clean.number)
+
+    def _remember(self, slot: Slot) -> None:
+        """Keeps what a slot holds before others use it, where that is worth it."""
+        worth = len(slot.tokens) >= WORTH_KEEPING and self._kept.limit > 0
+        if worth and not self._kept.holds(slot.tokens):
+            state = self.context.save(slot.number)
+            self._kept.keep(slot.tokens, state, state.nbytes)
+
+    def _keep(self, sequence: Sequence) -> None:
+        assert sequence.slot is not None
+        state = self.context.save(sequence.slot.number)
+        self._kept.keep(sequence.tokens[: sequence.position], state, state.nbytes)
+
+    # The contexts
+
+    def _make_room(self) -> None:
+        """Shifts the context of those that have filled theirs, and may go on nevertheless."""
+        for sequence in self._active:
+            if len(sequence.tokens) <= sequence.context_length or not sequence.writing:
+                continue
+            assert sequence.slot is not None
+            plan = plan_shift(sequence.position, sequence.context_length, sequence.keep)
+            self.context.shift(sequence.slot.number, plan.keep, plan.discard)
+            del sequence.tokens[plan.keep : plan.keep + plan.discard]
+            sequence.position -= plan.discard
+            sequence.shifted = True
+
+    def _close_ranks(self) -> None:
+        """Moves sequences next to each other where a gap has lasted: neighbours are computed
+        together, others one group after the other.
+        """
+        moves = close_ranks([_slot_number(sequence) for sequence in self._active])
+        self._hole_steps = self._hole_steps + 1 if moves and not self._waiting else 0
+        if self._hole_steps <= _HOLE_STEPS:
+            return
+        self._hole_steps = 0
+        by_number = {_slot_number(sequence): sequence for sequence in self._active}
+        for source, target in moves:
+            sequence, old, new = by_number[source], self._slots[source], self._slots[target]
+            state = self.context.save(source)
+            self._remember(new)
+            new.tokens = []
+            if not self.context.restore(target, state):
+                continue
+            self.context.cut(source, 0)
+            sequence.slot = new
+            new.taken = True
+            old.taken, old.used = False, 0
+        self._active.sort(key=_slot_number)
 
     def close(self) -> None:
-        """Gives all memory back. The process of a worker just exits instead."""
-        if self._run:
-            self._release(self._run, Outcome.CANCELLED)
-        self._context.close()
-        self.model.close()
+        """Gives the context back, not the model. The process of a worker just exits instead."""
+        for sequence in [*self._active, *self._waiting]:
+            sequence.sampler.close()
+        self.context.close()
+
+
+def _slot_number(sequence: Sequence) -> int:
+    assert sequence.slot is not None
+    return sequence.slot.number
+
+
+def _incomputable() -> Failure:
+    return Failure(Code.INTERNAL, "the model could not compute this request; see the server's log")
+
+
+def _overdue() -> Failure:
+    return Failure(Code.UNAVAILABLE, "the request's deadline has passed; it was ended")

@@ -6,9 +6,8 @@ what to load does that. Nothing here is safe for use from two threads at a time.
 
 from __future__ import annotations
 
-import ctypes
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import llama_cpp
 import numpy as np
@@ -16,6 +15,10 @@ import numpy as np
 from ...protocol.errors import Code, PronkError
 from .native_log import NativeLog
 from .sampling import SamplingPlan, draw_seed
+from .vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from .context import Context
 
 _c: Any = llama_cpp  # its stubs describe what ctypes takes only in part
 
@@ -25,9 +28,6 @@ native_log = NativeLog()
 _log_callback = _c.llama_log_callback(lambda level, text, _: native_log.write(level, text))
 _c.llama_log_set(_log_callback, None)
 _c.llama_backend_init()
-
-_SEQUENCE = 0
-"""The one sequence of a context with one slot."""
 
 
 class DecodeFailed(Exception):
@@ -67,156 +67,6 @@ class Model:
     def close(self) -> None:
         """Gives the memory back. Contexts of this model must be closed before."""
         _c.llama_model_free(self.handle)
-
-
-class Vocabulary:
-    """Between text and token ids."""
-
-    def __init__(self, handle: Any) -> None:
-        self._handle = handle
-        self.size = int(_c.llama_vocab_n_tokens(handle))
-        bos = int(_c.llama_vocab_bos(handle))
-        self.bos = bos if 0 <= bos < self.size else None
-        """The token that begins a text, if the model has one."""
-        self.adds_bos = self.bos is not None and bool(_c.llama_vocab_get_add_bos(handle))
-        """Whether the model expects `bos` at the beginning of every prompt."""
-        self._eos = int(_c.llama_vocab_eos(handle))
-        self._pieces: dict[int, bytes] = {}
-        self._longest_piece = 0
-        self._buffer = ctypes.create_string_buffer(256)
-
-    def tokenize(self, text: str) -> list[int]:
-        """Token ids of `text`, without a beginning token. Control tokens in it count as such."""
-        data = text.encode("utf-8", "replace")
-        room = len(data) + 8
-        while True:
-            tokens = (ctypes.c_int32 * room)()
-            count = _c.llama_tokenize(
-                self._handle, data, len(data), tokens, room, False, True
-            )  # add_special, parse_special
-            if count >= 0:
-                return tokens[:count]
-            if count == -(2**31):
-                raise PronkError(Code.TOO_LARGE, "the prompt is too long; shorten it")
-            room = -count
-
-    def piece(self, token: int) -> bytes:
-        """The bytes that `token` adds to a text; none for control tokens."""
-        piece = self._pieces.get(token)
-        if piece is None:
-            piece = self._pieces[token] = self._render(token, special=False)
-        return piece
-
-    def ends_generation(self, token: int) -> bool:
-        """Whether the model ends its answer by this token."""
-        return _c.llama_vocab_is_eog(self._handle, token)
-
-    @property
-    def bos_text(self) -> str:
-        """How templates write the beginning token; empty where there is none."""
-        return self._control_text(self.bos if self.bos is not None else -1)
-
-    @property
-    def eos_text(self) -> str:
-        """How templates write the end token; empty where there is none."""
-        return self._control_text(self._eos)
-
-    @property
-    def longest_piece(self) -> int:
-        """Bytes of the longest token: how much text a context can hold at the very most."""
-        if not self._longest_piece:
-            tokens = range(self.size)
-            self._longest_piece = max(len(self._render(t, special=True)) for t in tokens)
-        return self._longest_piece
-
-    def _control_text(self, token: int) -> str:
-        if not 0 <= token < self.size:
-            return ""
-        return self._render(token, special=True).decode("utf-8", "replace")
-
-    def _render(self, token: int, *, special: bool) -> bytes:
-        while True:
-            room = len(self._buffer)
-            count = _c.llama_token_to_piece(self._handle, token, self._buffer, room, 0, special)
-            if count >= 0:
-                return self._buffer.raw[:count]
-            self._buffer = ctypes.create_string_buffer(-count)
-
-
-class Context:
-    """One sequence's KV cache and the computation on it."""
-
-    def __init__(self, model: Model, length: int, threads: int, batch: int) -> None:
-        """`length` in tokens; a decode takes at most `batch` of them.
-
-        Raises `PronkError` (LOAD_FAILED) when the memory does not suffice.
-        """
-        params = _c.llama_context_default_params()
-        params.n_ctx = length
-        params.n_batch = params.n_ubatch = batch
-        params.n_seq_max = 1
-        params.n_threads = params.n_threads_batch = threads
-        params.flash_attn_type = _c.LLAMA_FLASH_ATTN_TYPE_AUTO
-        params.offload_kqv = params.op_offload = False
-        params.no_perf = True
-        self.handle = _c.llama_init_from_model(model.handle, params)
-        if not self.handle:
-            raise model.load_error()
-        self._memory = _c.llama_get_memory(self.handle)
-        self._vocabulary_size = model.vocabulary.size
-        self._logits_address = 0
-        self._logits: np.ndarray[Any, Any] = np.empty(0, np.float32)
-        self.batch_size = batch
-        self._batch = _c.llama_batch_init(batch, 0, 1)
-        for row in range(batch):
-            self._batch.n_seq_id[row] = 1
-            self._batch.seq_id[row][0] = _SEQUENCE
-            self._batch.logits[row] = 0
-        self._tokens = np.ctypeslib.as_array(self._batch.token, (batch,))
-        self._positions = np.ctypeslib.as_array(self._batch.pos, (batch,))
-
-    def decode(self, tokens: list[int], position: int, *, logits: bool) -> None:
-        """Computes `tokens`, at most `batch_size`, which stand at `position` and after it.
-
-        With `logits`, those of the last one are there afterwards. Raises `DecodeFailed`.
-        """
-        count = len(tokens)
-        batch = self._batch
-        batch.n_tokens = count
-        if count == 1:
-            batch.token[0] = tokens[0]
-            batch.pos[0] = position
-        else:
-            self._tokens[:count] = tokens
-            self._positions[:count] = np.arange(position, position + count)
-        batch.logits[count - 1] = logits
-        status = _c.llama_decode(self.handle, batch)
-        batch.logits[count - 1] = False
-        if status != 0:
-            raise DecodeFailed(f"llama_decode returned {status}")
-
-    def logits(self) -> np.ndarray[Any, Any]:
-        """The last token's logits, one per token of the vocabulary: a view until the next decode.
-
-        Raises `DecodeFailed` when there are none.
-        """
-        pointer = _c.llama_get_logits_ith(self.handle, -1)
-        if not pointer:
-            raise DecodeFailed("there are no logits")
-        address = ctypes.addressof(pointer.contents)
-        if address != self._logits_address:  # making a view takes longer than reading it
-            self._logits = np.ctypeslib.as_array(pointer, (self._vocabulary_size,))
-            self._logits_address = address
-        return self._logits
-
-    def clear(self, *, wipe: bool = False) -> None:
-        """Empties the KV cache; with `wipe` also the numbers in it, because NaN outlives a mask."""
-        _c.llama_memory_clear(self._memory, wipe)
-
-    def close(self) -> None:
-        """Gives the memory back."""
-        _c.llama_batch_free(self._batch)
-        _c.llama_free(self.handle)
 
 
 class Sampler:
@@ -264,12 +114,12 @@ class Sampler:
             for token in tokens[-self._plan.repeat_last_n :]:
                 _c.llama_sampler_accept(self._chain, token)
 
-    def sample(self, context: Context, position: int) -> int:
-        """The token at `position` of the answer, from the context's logits.
+    def sample(self, context: Context, row: int, index: int) -> int:
+        """The token at `index` of the answer, from the logits of a row of the last decode.
 
         Raises `DecodeFailed` when these are no numbers.
         """
-        logits = context.logits()
+        logits = context.logits(row)
         # numpy takes NaN for the largest, so this looks at every one of them.
         likeliest = int(logits.argmax())
         if not np.isfinite(logits[likeliest]):
@@ -278,8 +128,8 @@ class Sampler:
             return likeliest
         if not self._plan.greedy:
             _c.llama_sampler_free(_c.llama_sampler_chain_remove(self._chain, self._draw))
-            self._add(_c.llama_sampler_init_dist(draw_seed(self._seed, position)))
-        token = int(_c.llama_sampler_sample(self._chain, context.handle, -1))
+            self._add(_c.llama_sampler_init_dist(draw_seed(self._seed, index)))
+        token = int(_c.llama_sampler_sample(self._chain, context.handle, row))
         if not 0 <= token < len(logits):
             raise DecodeFailed(f"the sampler chose {token}")
         return token

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import re
 from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 _log = logging.getLogger("llama.cpp")
 
@@ -63,7 +65,27 @@ class NativeLog:
     @property
     def allocated(self) -> int:
         """Bytes of all buffers that llama.cpp reported: weights, KV cache, compute, output."""
-        return int(sum(self._buffers.values()) * 1024 * 1024)
+        return self._bytes(self._buffers.values())
+
+    def buffers(self, kind: str) -> int:
+        """Bytes of one kind of buffer on all devices: `KV`, or `RS` for recurrent states."""
+        return self._bytes(
+            size for (_, name), size in self._buffers.items() if name.endswith(f" {kind}")
+        )
+
+    @staticmethod
+    def _bytes(mebibytes: Iterable[float]) -> int:
+        return int(sum(mebibytes) * 1024 * 1024)
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Starts anew for a context that does not stay, and forgets about it at the end."""
+        kept = self._errors.copy(), self._buffers.copy()
+        self.forget()
+        try:
+            yield
+        finally:
+            self._errors, self._buffers = kept
 
     def forget(self) -> None:
         """Starts anew, before a load."""

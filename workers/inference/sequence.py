@@ -1,74 +1,118 @@
-"""One request in the engine: its tokens, how far they are computed, what its reader has seen."""
+"""One request in the engine: its tokens, and how far they are computed."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
-from ...protocol.messages.generation import FinishReason
-from .detokenizer import Detokenizer
-from .stop import StopMatcher
+from ...protocol.messages.generation import PositionLogprobs
+from .slots import Slot
+
+if TYPE_CHECKING:
+    from .context import Context, Logits
+
+Key = tuple[str, int]
+"""Request and attempt."""
 
 
-class Pieces(Protocol):
-    """What a sequence must know of a vocabulary."""
+class TokenChooser(Protocol):
+    """Chooses the tokens of one answer."""
 
-    def piece(self, token: int) -> bytes:
-        """The bytes that `token` adds to a text."""
+    def see(self, tokens: list[int]) -> None:
+        """Tells which tokens stand before the answer, for penalties."""
         ...
 
-    def ends_generation(self, token: int) -> bool:
-        """Whether the model ends its answer by this token."""
+    def sample(self, context: Context, row: int, index: int) -> int:
+        """The token at `index` of the answer, from the logits of a row of the last decode.
+
+        Raises `DecodeFailed` when these are no numbers.
+        """
+        ...
+
+    def close(self) -> None:
+        """Gives its memory back."""
         ...
 
 
+class AnswerForm(Protocol):
+    """The form that an answer must have."""
+
+    def apply(self, logits: Logits) -> None:
+        """Makes impossible, in place, what may not come next."""
+        ...
+
+    def accept(self, token: int) -> None:
+        """Tells what came."""
+        ...
+
+
+@dataclass(slots=True)
+class Accounts:
+    """When what happened to a request, in monotonic nanoseconds. Written by the engine alone."""
+
+    started: int = 0
+    """When it was given to the engine."""
+    first_token: int = 0
+    """0 before there is one."""
+    cached: int = 0
+    """Tokens of the prompt that were not computed for it."""
+
+
+@dataclass(slots=True, eq=False)
 class Sequence:
-    """Prompt and answer of one request, and all state that follows from the answer's tokens.
+    """A request as the engine knows it.
 
-    The text is a function of the tokens: a sequence that is given the tokens of an earlier attempt
-    first stands exactly where that attempt stood. The token by which the model ends its answer is
-    one of them: it is counted and sent like the others, with whatever text was still held back.
-    `tokens[:position]` is in the KV cache.
+    Reading a prompt and writing an answer are the same: `tokens[position:]` is to be computed next,
+    a whole prompt at first, later exactly one token.
     """
 
-    def __init__(
-        self, prompt: list[int], vocabulary: Pieces, *, limit: int, stops: StopMatcher
-    ) -> None:
-        """`limit` is the largest number of tokens that the answer may have, at least 1."""
-        self.tokens = list(prompt)
-        self.prompt_length = len(prompt)
-        self.position = 0
-        self.reason: FinishReason | None = None
-        """Why the answer is complete; None while it is not."""
-        self._vocabulary = vocabulary
-        self._limit = limit
-        self._detokenizer = Detokenizer()
-        self._stops = stops
+    key: Key
+    tokens: list[int]
+    """Prompt and answer, of which `tokens[:position]` is in the KV cache."""
+    prompt_length: int
+    """Without the answer's tokens that an earlier attempt made."""
+    limit: int
+    """The largest number of tokens that the answer may have, at least 1."""
+    context_length: int
+    sampler: TokenChooser
+    form: AnswerForm | None = None
+    logprobs: int | None = None
+    """How many alternatives to each token are told; None for no log probabilities."""
+    shifts: bool = False
+    """Whether the context is shifted when it is full."""
+    keep: int = 0
+    """Tokens at the beginning that a shift leaves in place."""
+    deadline: float | None = None
+    """Unix time after which nobody waits for the answer."""
+    count: int = 0
+    """Tokens of the answer so far, those of an earlier attempt included."""
+    position: int = 0
+    slot: Slot | None = None
+    follows: Sequence | None = None
+    """Another one that is about to compute what this prompt begins with, too."""
+    shared: int = 0
+    """Tokens that it begins with like the one it follows."""
+    checkpoints: set[int] = field(default_factory=set[int])
+    """Positions at which its state is to be kept, where a state cannot be cut later."""
+    shifted: bool = False
+    accounts: Accounts = field(default_factory=lambda: Accounts(time.monotonic_ns()))
 
     @property
-    def count(self) -> int:
-        """Tokens of the answer so far."""
-        return len(self.tokens) - self.prompt_length
+    def writing(self) -> bool:
+        """Whether only the token that was chosen last is not computed yet."""
+        return self.count > 0 and len(self.tokens) - self.position == 1
 
     @property
-    def answer(self) -> list[int]:
-        """The answer's tokens so far, the ending one included."""
-        return self.tokens[self.prompt_length :]
+    def remaining(self) -> int:
+        """Tokens to compute before the next one can be chosen."""
+        return len(self.tokens) - self.position
 
-    def accept(self, token: int) -> str:
-        """Appends a token to the answer; returns the text that may be shown because of it."""
-        self.tokens.append(token)
-        if self._vocabulary.ends_generation(token):
-            self.reason = FinishReason.STOP
-            return self._rest()
-        text = self._stops.push(self._detokenizer.push(self._vocabulary.piece(token)))
-        if self._stops.matched:
-            self.reason = FinishReason.STOP
-        elif self.count >= self._limit:
-            self.reason = FinishReason.LENGTH
-            text += self._rest()
-        return text
 
-    def _rest(self) -> str:
-        """What was held back, once nothing can follow."""
-        text = self._stops.push(self._detokenizer.finish())
-        return text + self._stops.finish()
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A token that was chosen."""
+
+    key: Key
+    token: int
+    logprobs: PositionLogprobs | None

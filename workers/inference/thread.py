@@ -1,139 +1,90 @@
 """The thread in which the engine runs, beside the event loop.
 
-llama.cpp computes without Python's lock, so heartbeats and cancellations go on meanwhile. Commands
-come through a queue that is read between steps; what the engine has to say goes to the event loop
-in one call per step.
+llama.cpp computes without Python's lock: while a step computes, the event loop turns the tokens of
+the step before into text and sends them. Commands are read between steps and never delay one.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
-from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from ...protocol.codec import MalformedMessage, decode
 from ...protocol.errors import Code, PronkError
-from ...protocol.messages.failure import Failure
-from ...protocol.messages.fleet import LoadedModel
-from ...protocol.messages.generation import Cancel, Failed, Generate, GenerateBody
-from ...protocol.messages.placement import Load, Loaded, LoadFailed, Outcome, Released
-from ..conversation.prompt import build_prompt
-from ..conversation.template import ChatTemplate
+from .sequence import Key, Sequence
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from .engine import Engine, Step
 
 _log = logging.getLogger(__name__)
 
-SLOTS = 1
-"""Requests that the engine takes at a time."""
-
 
 class EngineThread(threading.Thread):
-    """Loads one model, then runs requests on it.
+    """Makes an engine, then runs it for ever.
 
-    `post(messages)` is called in this thread with protocol messages: `Loaded` or `LoadFailed` once;
-    `Chunk`, `Finished`, `Failed` for a frontend; `Released` as a request's last.
+    All callbacks are called in this thread: `on_loaded(engine)` or `on_failed(error)` once,
+    `on_step(step)` whenever a step brought something.
     """
 
-    def __init__(self, load: Load, max_body: int, post: Callable[[list[Any]], None]) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Engine],
+        on_loaded: Callable[[Engine], None],
+        on_failed: Callable[[PronkError], None],
+        on_step: Callable[[Step], None],
+    ) -> None:
         super().__init__(name="engine", daemon=True)
-        self._load = load
-        self._max_body = max_body
-        self._post = post
-        self._commands: SimpleQueue[Cancel | tuple[Generate, bytes]] = SimpleQueue()
+        self._make = make
+        self._on_loaded = on_loaded
+        self._on_failed = on_failed
+        self._on_step = on_step
+        self._commands: SimpleQueue[Sequence | Key] = SimpleQueue()
         self._engine: Engine | None = None
-        self._template: ChatTemplate | None = None
-        self._prepared = 0
 
     @property
     def steps(self) -> int:
         """Changes as long as the engine gets anywhere. May be read by any thread."""
-        return self._prepared + (self._engine.steps if self._engine else 0)
+        return self._engine.steps if self._engine else 0
 
-    def submit(self, header: Generate, body: bytes) -> None:
-        """Hands over a request, when no other one is there. `body` is a `GenerateBody` frame."""
-        self._commands.put((header, body))
+    def add(self, sequence: Sequence) -> None:
+        """Hands over a request; a step that has it among `left` is the last word about it."""
+        self._commands.put(sequence)
 
-    def cancel(self, cancel: Cancel) -> None:
-        """Ends a request before the next step; `Released` confirms it."""
-        self._commands.put(cancel)
+    def cancel(self, key: Key) -> None:
+        """Ends a request before the next step, if it is still there."""
+        self._commands.put(key)
 
     def run(self) -> None:
         """The thread's life: ends only where loading fails."""
         try:
-            engine = self._loaded()
+            engine = self._make()
         except PronkError as error:
-            self._post_load_failure(error)
+            self._on_failed(error)
             return
         except Exception:
             _log.exception("loading failed")
-            reason = "an error in the server; see its log"
-            self._post_load_failure(PronkError(Code.LOAD_FAILED, reason))
+            self._on_failed(PronkError(Code.LOAD_FAILED, "an error in the server; see its log"))
             return
-        while True:
-            while not engine.busy or not self._commands.empty():
-                messages = self._obey(engine, self._commands.get())
-                if messages:
-                    self._post(messages)
-            messages = engine.step()
-            if messages:
-                self._post(messages)
-
-    def _loaded(self) -> Engine:
-        began = time.monotonic_ns()
-        model = self._load.model
-        # Only now: importing llama_cpp takes hold of devices.
-        from .engine import Engine
-
-        engine = Engine(Path(model.weights), self._load.context_length, self._load.threads)
-        source = engine.model.chat_template
-        if source:
-            vocabulary = engine.vocabulary
-            self._template = ChatTemplate(source, bos=vocabulary.bos_text, eos=vocabulary.eos_text)
         self._engine = engine
-        loaded = LoadedModel(
-            model.name,
-            model.digest,
-            engine.context_length,
-            slots=SLOTS,
-            size=engine.size,
-            size_vram=0,
-        )
-        self._post([Loaded(loaded, time.monotonic_ns() - began)])
-        return engine
+        self._on_loaded(engine)
+        while True:
+            self._obey(engine)
+            step = engine.step()
+            if step.sampled or step.left:
+                self._on_step(step)
 
-    def _post_load_failure(self, error: PronkError) -> None:
-        message = f"{self._load.model.name} could not be loaded: {error.message}"
-        failure = Failure(Code.LOAD_FAILED, message)
-        self._post([LoadFailed(self._load.model.digest, failure)])
-
-    def _obey(self, engine: Engine, command: Cancel | tuple[Generate, bytes]) -> list[Any]:
-        if isinstance(command, Cancel):
-            return engine.cancel(command.request, command.attempt)
-        header, frame = command
-        try:
-            body = decode(frame, limit=self._max_body)
-            if not isinstance(body, GenerateBody):
-                raise MalformedMessage(f"a body is no {type(body).__name__}")
-            context_length = engine.context_for(header)
-            prompt = build_prompt(body, self._template, engine.vocabulary, context_length)
-            self._prepared += 1
-            engine.start(header, body, prompt)
-            return []
-        except PronkError as error:
-            failure = Failure.of(error)
-        except MalformedMessage as error:
-            _log.error("request %s: malformed body: %s", header.request, error)
-            failure = Failure(Code.INTERNAL, "the request was damaged on its way; try again")
-        except Exception:
-            _log.exception("request %s", header.request)
-            failure = Failure(Code.INTERNAL, "the request could not be read; see the server's log")
-        return [
-            Failed(header.request, header.attempt, failure),
-            Released(header.request, header.attempt, Outcome.FAILED, 0),
-        ]
+    def _obey(self, engine: Engine) -> None:
+        """Carries out all commands; waits for one while there is nothing else to do."""
+        cancelled: list[Any] = []
+        while not self._commands.empty() or not (engine.busy or cancelled):
+            command = self._commands.get()
+            if isinstance(command, Sequence):
+                engine.add(command)
+            else:
+                cancelled.append(command)
+        if cancelled:
+            step = engine.cancel(cancelled)
+            if step.left:
+                self._on_step(step)

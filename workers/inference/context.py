@@ -1,0 +1,193 @@
+"""The KV caches of all slots, and the computation on them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import llama_cpp
+import numpy as np
+
+from ...protocol.messages.placement import CacheType, FlashAttention
+from .llama import DecodeFailed, Model
+
+_c: Any = llama_cpp  # its stubs describe what ctypes takes only in part
+
+_CACHE_TYPES = {
+    CacheType.F16: _c.GGML_TYPE_F16,
+    CacheType.Q8_0: _c.GGML_TYPE_Q8_0,
+    CacheType.Q4_0: _c.GGML_TYPE_Q4_0,
+}
+_FLASH_ATTENTION = {
+    FlashAttention.AUTO: _c.LLAMA_FLASH_ATTN_TYPE_AUTO,
+    FlashAttention.ON: _c.LLAMA_FLASH_ATTN_TYPE_ENABLED,
+    FlashAttention.OFF: _c.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+}
+
+Logits = np.ndarray[Any, np.dtype[np.float32]]
+State = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+def set_cache(params: Any, cache_type: CacheType, flash_attention: FlashAttention) -> None:
+    """Sets how a `llama_context_params` keeps keys and values, and computes with them."""
+    params.type_k = params.type_v = _CACHE_TYPES[cache_type]
+    params.flash_attn_type = _FLASH_ATTENTION[flash_attention]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextPlan:
+    """How a context is made."""
+
+    slots: int
+    """Sequences that it holds at a time."""
+    length: int
+    """Tokens of context that each of them has."""
+    threads: int
+    batch: int = 512
+    """Most tokens that one decode computes."""
+    cache_type: CacheType = CacheType.F16
+    flash_attention: FlashAttention = FlashAttention.AUTO
+    unified: bool = False
+    """Whether all slots share one buffer of cells, instead of having a stream each."""
+
+
+class Context:
+    """`plan.slots` sequences, each known by its slot's number, from 0.
+
+    A decode computes rows of several sequences at once. Between decodes, a slot's cache can be cut
+    at its end, shifted, saved and restored: this is what prompts are reused with.
+    """
+
+    def __init__(self, model: Model, plan: ContextPlan) -> None:
+        """Raises `PronkError` (LOAD_FAILED) when the memory does not suffice."""
+        params = _c.llama_context_default_params()
+        params.n_ctx = plan.length * plan.slots
+        params.n_batch = params.n_ubatch = plan.batch
+        params.n_seq_max = plan.slots
+        params.n_threads = params.n_threads_batch = plan.threads
+        set_cache(params, plan.cache_type, plan.flash_attention)
+        params.kv_unified = plan.unified
+        params.offload_kqv = params.op_offload = False
+        params.no_perf = True
+        self.handle = _c.llama_init_from_model(model.handle, params)
+        if not self.handle:
+            raise model.load_error()
+        self.plan = plan
+        self.can_cut = not (
+            _c.llama_model_is_recurrent(model.handle) or _c.llama_model_is_hybrid(model.handle)
+        )
+        """Whether the end of a sequence can be forgotten: a recurrent state knows no positions."""
+        self._memory = _c.llama_get_memory(self.handle)
+        self.can_shift = self.can_cut and bool(_c.llama_memory_can_shift(self._memory))
+        """Whether the middle of a sequence can be forgotten."""
+        self._vocabulary_size = model.vocabulary.size
+        self._views: dict[tuple[int, int], Logits] = {}
+        self._rows: dict[int, Logits] = {}
+        self._make_batch(plan.batch)
+
+    def _make_batch(self, size: int) -> None:
+        """A batch over arrays of ours, so that filling it is an assignment of lists."""
+        self._tokens = np.zeros(size, np.int32)
+        self._positions = np.zeros(size, np.int32)
+        self._slots = np.zeros(size, np.int32)
+        self._wanted = np.zeros(size, np.int8)
+        self._counts = np.ones(size, np.int32)
+        first = self._slots.ctypes.data
+        self._slot_pointers = np.arange(first, first + 4 * size, 4, dtype=np.uintp)
+
+        def pointer(array: np.ndarray[Any, Any], kind: Any) -> Any:
+            return ctypes.cast(array.ctypes.data, ctypes.POINTER(kind))
+
+        self._batch = _c.llama_batch(
+            n_tokens=0,
+            token=pointer(self._tokens, ctypes.c_int32),
+            embd=None,
+            pos=pointer(self._positions, ctypes.c_int32),
+            n_seq_id=pointer(self._counts, ctypes.c_int32),
+            seq_id=pointer(self._slot_pointers, ctypes.POINTER(ctypes.c_int32)),
+            logits=pointer(self._wanted, ctypes.c_int8),
+        )
+
+    def decode(
+        self,
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        slots: Sequence[int],
+        outputs: Sequence[int],
+    ) -> None:
+        """Computes one row per token. `outputs` are the rows, ascending, whose logits are wanted.
+
+        Rows of one slot are in the order of their positions. Raises `DecodeFailed`.
+        """
+        count = len(tokens)
+        self._tokens[:count] = tokens
+        self._positions[:count] = positions
+        self._slots[:count] = slots
+        self._wanted[:count] = 0
+        self._wanted[list(outputs)] = 1
+        self._batch.n_tokens = count
+        self._rows = {}
+        status = _c.llama_decode(self.handle, self._batch)
+        if status != 0:
+            raise DecodeFailed(f"llama_decode returned {status}")
+        if outputs:
+            self._rows = dict(zip(outputs, self._all_logits(len(outputs)), strict=True))
+
+    def _all_logits(self, count: int) -> Logits:
+        pointer = _c.llama_get_logits(self.handle)
+        if not pointer:
+            raise DecodeFailed("there are no logits")
+        address = ctypes.addressof(pointer.contents)
+        view = self._views.get((address, count))
+        if view is None:  # making a view takes longer than reading it
+            if len(self._views) > 512:
+                self._views.clear()
+            view = np.ctypeslib.as_array(pointer, (count, self._vocabulary_size))
+            self._views[address, count] = view
+        return view
+
+    def logits(self, row: int) -> Logits:
+        """The logits of one of the last decode's `outputs`: a writable view until the next one."""
+        return self._rows[row]
+
+    def cut(self, slot: int, length: int) -> None:
+        """Forgets what a slot holds from position `length` on; 0 forgets all, with any model."""
+        _c.llama_memory_seq_rm(self._memory, slot, length or -1, -1)
+
+    def shift(self, slot: int, keep: int, discard: int) -> None:
+        """Forgets `discard` tokens behind the first `keep`, and moves what follows forward."""
+        _c.llama_memory_seq_rm(self._memory, slot, keep, keep + discard)
+        _c.llama_memory_seq_add(self._memory, slot, keep + discard, -1, -discard)
+
+    def save(self, slot: int) -> State:
+        """All that a slot holds, as bytes in this process's memory."""
+        size = _c.llama_state_seq_get_size(self.handle, slot)
+        state = np.empty(size, np.uint8)
+        address = ctypes.cast(state.ctypes.data, ctypes.POINTER(ctypes.c_uint8))
+        written = _c.llama_state_seq_get_data(self.handle, address, size, slot)
+        return state[:written]
+
+    def restore(self, slot: int, state: State) -> bool:
+        """Makes a slot hold what was saved, from any slot. False, and an empty slot, on failure."""
+        self.cut(slot, 0)
+        address = ctypes.cast(state.ctypes.data, ctypes.POINTER(ctypes.c_uint8))
+        if _c.llama_state_seq_set_data(self.handle, address, len(state), slot) == len(state):
+            return True
+        self.cut(slot, 0)
+        return False
+
+    def clear(self) -> None:
+        """Forgets everything, and wipes the numbers, because NaN outlives a mask."""
+        _c.llama_memory_clear(self._memory, True)
+
+    def overwrite(self, slot: int, source: int) -> None:
+        """Forgets what a slot holds, and replaces its numbers by those of a slot without NaN."""
+        self.cut(slot, 0)
+        _c.llama_memory_seq_cp(self._memory, source, slot, -1, -1)
+        self.cut(slot, 0)
+
+    def close(self) -> None:
+        """Gives the memory back."""
+        _c.llama_free(self.handle)

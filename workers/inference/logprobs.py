@@ -1,0 +1,2 @@
+def position_logprobs(logits, token, top, vocabulary):
+    return None

@@ -1,0 +1,89 @@
+"""What is done with a request before it enters the batch: from its body to a sequence.
+
+Rendering a template, tokenizing a long history and compiling a schema may take longer than many
+steps, so they run in threads beside the engine. Nothing here touches the context.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...protocol.codec import MalformedMessage, decode
+from ...protocol.messages.generation import Generate, GenerateBody
+from ..conversation.prompt import build_prompt
+from ..conversation.template import ChatTemplate
+from .answer import Answer
+from .llama import Model, Sampler
+from .sampling import plan_sampling
+from .sequence import Sequence
+from .shift import answer_limit, tokens_to_keep
+from .stop import StopMatcher
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request, ready: what the engine computes, and what its reader sees of that."""
+
+    sequence: Sequence
+    answer: Answer
+    resumed: int
+    """Tokens of the answer that an earlier attempt made."""
+    prompt: list[int]
+    return_context: bool
+
+    def context(self) -> list[int] | None:
+        """Prompt and answer as tokens, where the request asked for them."""
+        return [*self.prompt, *self.answer.tokens] if self.return_context else None
+
+
+class Preparation:
+    """Prepares requests for one model. May be used by several threads at a time."""
+
+    def __init__(
+        self, model: Model, context_length: int, *, can_shift: bool, max_body: int
+    ) -> None:
+        """`context_length` in tokens is what each slot has; `max_body` bounds a body in bytes."""
+        self._vocabulary = vocabulary = model.vocabulary
+        self._context_length = context_length
+        self._can_shift = can_shift
+        self._max_body = max_body
+        source = model.chat_template
+        self._template = (
+            ChatTemplate(source, bos=vocabulary.bos_text, eos=vocabulary.eos_text)
+            if source
+            else None
+        )
+
+    def prepare(self, header: Generate, frame: bytes) -> Prepared:
+        """Reads a `GenerateBody` frame. Raises `PronkError` with what is wrong with the request,
+        `MalformedMessage` when the frame was damaged.
+        """
+        body = decode(frame, limit=self._max_body)
+        if not isinstance(body, GenerateBody):
+            raise MalformedMessage(f"a body is no {type(body).__name__}")
+        options = body.options
+        context_length = min(self._context_length, header.context_length or self._context_length)
+        stops = StopMatcher(options.stop or ())
+        prompt = build_prompt(body, self._template, self._vocabulary, context_length)
+        shifts = body.shift and self._can_shift
+        limit = answer_limit(options.num_predict, context_length, len(prompt), shift=shifts)
+        sampler = Sampler(
+            plan_sampling(options, context_length), header.seed, self._vocabulary.size
+        )
+        tokens = [*prompt, *body.tokens]
+        sampler.see(tokens)
+        sequence = Sequence(
+            key=(header.request, header.attempt),
+            tokens=tokens,
+            prompt_length=len(prompt),
+            limit=limit,
+            context_length=context_length,
+            sampler=sampler,
+            logprobs=body.logprobs,
+            shifts=shifts,
+            keep=tokens_to_keep(options.num_keep, len(prompt), context_length),
+            deadline=header.deadline,
+            count=len(body.tokens),
+        )
+        answer = Answer(self._vocabulary, limit=limit, stops=stops, before=body.tokens)
+        return Prepared(sequence, answer, len(body.tokens), prompt, body.return_context)

@@ -1,0 +1,139 @@
+"""A model's vocabulary: between text and token ids.
+
+llama.cpp never changes a vocabulary after loading, and nothing here is kept between two calls but
+what any thread would find again: every method may run in several threads at once, beside a decode.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+import llama_cpp
+import numpy as np
+
+from ...protocol.errors import Code, PronkError
+from .segments import survivable
+
+_c: Any = llama_cpp  # its stubs describe what ctypes takes only in part
+
+_TOO_MANY = -(2**31)
+"""What llama.cpp answers where the number of tokens overflows."""
+_USUAL_PIECE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Infill:
+    """The tokens between which a model that can fill in finds the two sides of a gap."""
+
+    prefix: int
+    suffix: int
+    middle: int
+
+
+class Vocabulary:
+    """Between text and token ids. Lives as long as its model."""
+
+    def __init__(self, handle: Any) -> None:
+        """`handle` is llama.cpp's vocabulary of a loaded model."""
+        self._handle = handle
+        self.size = int(_c.llama_vocab_n_tokens(handle))
+        self.bos = self._known(_c.llama_vocab_bos)
+        """The token that begins a text, if the model has one."""
+        self.adds_bos = self.bos is not None and bool(_c.llama_vocab_get_add_bos(handle))
+        """Whether the model expects `bos` at the beginning of every prompt."""
+        self._eos = self._known(_c.llama_vocab_eos)
+        self.infill = self._find_infill()
+        """None for a model that was not taught to fill in."""
+        self._splits_by_expression = _c.llama_vocab_type(handle) == _c.LLAMA_VOCAB_TYPE_BPE
+        self._pieces: dict[int, bytes] = {}
+        self._longest_piece = 0
+
+    def tokenize(self, text: str, *, special: bool = True) -> list[int]:
+        """Token ids of `text`, without a beginning token.
+
+        With `special`, control tokens that are written in it count as such.
+        """
+        data = text.encode("utf-8", "replace")
+        tokens: list[int] = []
+        for part in survivable(data) if self._splits_by_expression else [data]:
+            tokens += self._tokenize(part, special)
+        return tokens
+
+    def _tokenize(self, data: bytes, special: bool) -> list[int]:
+        room = len(data) + 8
+        while True:
+            tokens = np.empty(room, np.int32)
+            count = _c.llama_tokenize(
+                self._handle,
+                data,
+                len(data),
+                tokens.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)),
+                room,
+                False,  # add_special
+                special,
+            )
+            if count >= 0:
+                return tokens[:count].tolist()
+            if count == _TOO_MANY:
+                raise PronkError(Code.TOO_LARGE, "the prompt is too long; shorten it")
+            room = -count
+
+    def piece(self, token: int) -> bytes:
+        """The bytes that `token` adds to a text; none for control tokens."""
+        piece = self._pieces.get(token)
+        if piece is None:
+            piece = self._pieces[token] = self._render(token, special=False)
+        return piece
+
+    def ends_generation(self, token: int) -> bool:
+        """Whether the model ends its answer by this token."""
+        return _c.llama_vocab_is_eog(self._handle, token)
+
+    @property
+    def bos_text(self) -> str:
+        """How templates write the beginning token; empty where there is none."""
+        return self._control_text(self.bos)
+
+    @property
+    def eos_text(self) -> str:
+        """How templates write the end token; empty where there is none."""
+        return self._control_text(self._eos)
+
+    @property
+    def longest_piece(self) -> int:
+        """Bytes of the longest token: how much text a context can hold at the very most."""
+        if not self._longest_piece:
+            measure, handle = _c.llama_token_to_piece, self._handle
+            # Without room for a piece, the answer is its length with a minus before it.
+            lengths = (measure(handle, token, None, 0, 0, True) for token in range(self.size))
+            self._longest_piece = -min(lengths)
+        return self._longest_piece
+
+    def _known(self, which: Any) -> int | None:
+        """The token that `which` finds, if it is one of this vocabulary."""
+        token = int(which(self._handle))
+        return token if 0 <= token < self.size else None
+
+    def _find_infill(self) -> Infill | None:
+        prefix = self._known(_c.llama_vocab_fim_pre)
+        suffix = self._known(_c.llama_vocab_fim_suf)
+        middle = self._known(_c.llama_vocab_fim_mid)
+        if prefix is None or suffix is None or middle is None:
+            return None
+        return Infill(prefix, suffix, middle)
+
+    def _control_text(self, token: int | None) -> str:
+        if token is None:
+            return ""
+        return self._render(token, special=True).decode("utf-8", "replace")
+
+    def _render(self, token: int, *, special: bool) -> bytes:
+        room = _USUAL_PIECE
+        while True:
+            buffer = ctypes.create_string_buffer(room)
+            count = _c.llama_token_to_piece(self._handle, token, buffer, room, 0, special)
+            if count >= 0:
+                return buffer.raw[:count]
+            room = -count
