@@ -270,7 +270,8 @@ class Scheduler:
         if worker.state is not WorkerState.LOADING:
             return
         _log.warning("worker %s: %s", worker.id, message.failure.message)
-        self._dispatcher.fail_all(message.digest, message.failure)
+        # Whoever asked for less context may fare better: memory may have been what was missing.
+        self._dispatcher.fail_all(message.digest, message.failure, context=worker.context_length)
         # It waits for this word, so that its reason cannot be overtaken by its death.
         self._dispatcher.end(worker, "its model could not be loaded")
         self._dispatcher.advance()
