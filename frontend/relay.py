@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ..protocol.channels import DEFAULT_OUTBOX_BYTES, Router
 from ..protocol.codec import VERSION
+from ..protocol.deadline import deadline_exceeded, is_over
 from ..protocol.errors import Code, PronkError
 from ..protocol.logs import RateLimitedLog
 from ..protocol.messages.failure import Failure
@@ -192,6 +194,10 @@ class Relay:
             for stream in list(self._streams.values()):
                 if stream.phase is Phase.WAITING:
                     self._end(stream, unavailable())
+        moment = time.time()
+        for stream in list(self._streams.values()):
+            if is_over(stream.header.deadline, moment):
+                self._end(stream, deadline_exceeded())
         if [stream for stream in self._streams.values() if stream.is_silent(SILENCE)]:
             # Its end may have been lost, where our socket could not be reached.
             self._link.announce_again()

@@ -67,7 +67,7 @@ class Frontend:
             settings,
             BodyReader(settings.max_queue_bytes),
             models,
-            Generations(models, self._relay),
+            Generations(models, self._relay, settings.request_timeout),
             Status(self._relay),
         )
         origins = Origins(settings.origins, str(listener.getsockname()[0]))

@@ -29,6 +29,8 @@ class Code(StrEnum):
     """The process that was generating died."""
     SLOW_CLIENT = "slow_client"
     """The client read so slowly that its waiting text passed the bound."""
+    DEADLINE_EXCEEDED = "deadline_exceeded"
+    """The request took longer than it may."""
     NOT_IMPLEMENTED = "not_implemented"
     """The API has it, this version of Pronk does not."""
     CANCELLED = "cancelled"
@@ -51,6 +53,7 @@ _HTTP_STATUS = {
     Code.LOAD_FAILED: 500,
     Code.WORKER_LOST: 500,
     Code.SLOW_CLIENT: 408,
+    Code.DEADLINE_EXCEEDED: 504,
     Code.NOT_IMPLEMENTED: 501,
     Code.CANCELLED: 499,
     Code.INTERNAL: 500,

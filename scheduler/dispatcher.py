@@ -120,7 +120,7 @@ class Dispatcher:
             for worker in self._fleet.replicas(waiting.header.digest):
                 if waiting.header.digest not in self._fleet.facts:
                     break
-                wanted = self._fleet.context_needed(waiting, self._settings.context_length)
+                wanted = self._context_needed(waiting)
                 if worker.state is WorkerState.READY and wanted <= worker.context_length:
                     self._fleet.remove_waiting(key)
                     self._use(worker, waiting.header.keep_alive)
@@ -212,11 +212,16 @@ class Dispatcher:
         request, attempt = waiting.key
         self._router.send(waiting.frontend, Failed(request, attempt, failure))
 
-    def fail_all(self, digest: str, failure: Failure) -> None:
-        """Ends everything that waits for a model."""
+    def fail_all(self, digest: str, failure: Failure, *, context: int = 0) -> None:
+        """Ends everything that waits for a model and needs at least `context` tokens."""
         for waiting in self._fleet.waiting_for(digest):
+            if context and self._context_needed(waiting) < context:
+                continue
             self._fleet.remove_waiting(waiting.key)
             self.fail(waiting, failure)
+
+    def _context_needed(self, waiting: Waiting) -> int:
+        return self._fleet.context_needed(waiting, self._settings.context_length)
 
     def fail_load(self, worker: Worker, reason: str) -> None:
         """Ends everything that waits for the model that a worker was loading."""

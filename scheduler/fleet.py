@@ -113,6 +113,11 @@ class Waiting:
         attempt = self.header.attempt if isinstance(self.header, Generate) else 1
         return self.header.request, attempt
 
+    @property
+    def deadline(self) -> float | None:
+        """Unix time after which nobody waits for it."""
+        return self.header.deadline if isinstance(self.header, Generate) else None
+
 
 class Fleet:
     """Everything known, with the few questions that are asked of it."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..protocol.channels import Router
 from ..protocol.codec import VERSION
+from ..protocol.deadline import deadline_exceeded, is_over
 from ..protocol.errors import Code
 from ..protocol.logs import RateLimitedLog
 from ..protocol.messages.failure import Failure
@@ -269,7 +270,8 @@ class Scheduler:
         if worker.state is not WorkerState.LOADING:
             return
         _log.warning("worker %s: %s", worker.id, message.failure.message)
-        self._dispatcher.fail_all(message.digest, message.failure)
+        # Whoever asked for less context may fare better: memory may have been what was missing.
+        self._dispatcher.fail_all(message.digest, message.failure, context=worker.context_length)
         # It waits for this word, so that its reason cannot be overtaken by its death.
         self._dispatcher.end(worker, "its model could not be loaded")
         self._dispatcher.advance()
@@ -371,12 +373,11 @@ class Scheduler:
                 self._frontend_gone(frontend)
             else:
                 self._router.send(frontend.id, beat)
+        unix = time.time()
         for waiting in list(self._fleet.waiting.values()):
-            deadline = waiting.header.deadline if isinstance(waiting.header, Generate) else None
-            if deadline is not None and deadline < time.time():
+            if is_over(waiting.deadline, unix):
                 self._fleet.remove_waiting(waiting.key)
-                message = "the request waited past its deadline"
-                self._dispatcher.fail(waiting, Failure(Code.UNAVAILABLE, message, retry_after=1.0))
+                self._dispatcher.fail(waiting, Failure.of(deadline_exceeded()))
         self._dispatcher.advance()
 
     def _trouble(self, worker: Worker, moment: float) -> str | None:

@@ -12,6 +12,7 @@ from typing import Self
 from uuid import uuid4
 
 from ...protocol.codec import encode
+from ...protocol.deadline import deadline_after
 from ...protocol.errors import Code, PronkError
 from ...protocol.messages.generation import (
     Caller,
@@ -138,9 +139,11 @@ class Generation:
 class Generations:
     """Starting generations, and having models loaded for them or unloaded."""
 
-    def __init__(self, models: Models, relay: Relay) -> None:
+    def __init__(self, models: Models, relay: Relay, timeout: float = 0.0) -> None:
+        """`timeout` is the longest time in seconds that a request may take; 0 for no limit."""
         self._models = models
         self._relay = relay
+        self._timeout = timeout
 
     async def start(
         self,
@@ -153,6 +156,7 @@ class Generations:
         Raises `PronkError`: the model is unknown or cannot do this, or nothing can be taken now.
         """
         accepted_at = time.monotonic_ns()
+        deadline = deadline_after(self._timeout)
         model = await self._models.resolve(caller, request.model)
         require_capabilities(request.model, model, ("completion", *request.needs))
         parts = _parts(request)
@@ -168,6 +172,7 @@ class Generations:
             cost=_cost(request, parts),
             keep_alive=_keep_alive(request.keep_alive),
             context_length=request.context_length,
+            deadline=deadline,
             prefix=prefix_chain(model.digest, parts),
         )
         body = GenerateBody(

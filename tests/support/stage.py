@@ -98,10 +98,10 @@ class Peer:
         assert isinstance(bare, kind), bare
         return message
 
-    async def load(self) -> Load:
+    async def load(self, slots: int = 1) -> Load:
         """Plays a worker that loads what it is told."""
         load: Load = await self.expect(Load)
-        model = LoadedModel(load.model.name, load.model.digest, load.context_length, 1, 1000, 0)
+        model = LoadedModel(load.model.name, load.model.digest, load.context_length, slots, 1000, 0)
         self.send(Loaded(model, 10**6))
         return load
 
@@ -149,6 +149,8 @@ class Stage:
         self.scheduler.start()
         self.store = Router(self.state.store, self._asked)
         self.peers: list[Peer] = []
+        self.parameters: dict[str, dict[str, Any]] = {}
+        """What the Modelfiles of models set, by digest."""
 
     def _asked(self, peer: str, question: DescribeModel, body: bytes) -> None:
         answer: Any
@@ -157,7 +159,15 @@ class Stage:
             answer = CallFailed(question.call, failure)
         else:
             name = question.digest[0]
-            facts = ModelFacts(f"{name}:latest", question.digest, f"/{name}", 10, 2048, DETAILS)
+            facts = ModelFacts(
+                f"{name}:latest",
+                question.digest,
+                f"/{name}",
+                10,
+                2048,
+                DETAILS,
+                self.parameters.get(question.digest, {}),
+            )
             answer = ModelDescribed(question.call, facts)
         self.store.send(peer, answer)
 
