@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.messages.generation import ChatMessage, GenerateBody, Kind, SamplingOptions
+from pronk.workers.conversation.infill import Infill
 from pronk.workers.conversation.prompt import build_prompt
-from pronk.workers.conversation.template import ChatTemplate
+from pronk.workers.conversation.template import ChatTemplate, RequestTemplate
 from support.models import CHATML
 
 
@@ -83,6 +87,51 @@ def test_a_template_that_breaks_is_an_error_and_nothing_worse(source: str) -> No
     assert "\n" not in caught.value.message
 
 
+def test_threads_may_share_a_template() -> None:
+    shared = template(PLAIN)
+    talks = [[user("x" * length)] * length for length in range(64)]
+    with ThreadPoolExecutor(4) as threads:
+        rendered = list(threads.map(shared.render, talks))
+    assert rendered == [f"u:{'x' * n};" * n for n in range(64)]
+
+
+# --- templates of a request
+
+
+def own(source: str) -> RequestTemplate:
+    return RequestTemplate(source, bos="<s>", eos="</s>")
+
+
+def test_a_requests_template_is_given_messages_and_their_parts() -> None:
+    source = "{{ bos_token }}{{ system }}|{{ prompt }}|{{ suffix }}|{{ messages[1].content }}"
+    body = completion("P\0é", system="S", suffix="X", template=source)
+    assert prompt(body, source=None, tokenizer=Characters("^")) == "^S|P\0é|X|P\0é"
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("{% if %}", "syntax error"),
+        ("{{ nothing.at.all }}", "undefined"),
+        ("{{ raise_exception('no such roles') }}", "it refuses this: no such roles"),
+        ("{% for a in range(99999) %}{% for b in range(9) %}x{% endfor %}{% endfor %}", "fuel"),
+        ("{{ 'x' * 20000000 }}", "template: "),
+        (
+            "{% set n = namespace(x='x' * 100) %}{% for i in range(40) %}"
+            "{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x | length }}",
+            "too much memory or time",
+        ),
+        ("{{ 'x'" + " | replace('x', 'xxxxxxxxxxxxxxxx')" * 9 + " | length }}", "too much memory"),
+    ],
+)
+def test_a_requests_template_that_breaks_is_the_requests_fault(source: str, reason: str) -> None:
+    with pytest.raises(PronkError, match=reason) as caught:
+        own(source).render([user("secret words")])
+    assert caught.value.code is Code.INVALID_REQUEST
+    assert caught.value.message.startswith("template: ")
+    assert "secret" not in caught.value.message
+
+
 # --- prompts
 
 
@@ -92,11 +141,17 @@ class Characters:
     size = 0x110000
     longest_piece = 4
 
-    def __init__(self, bos: str | None = None) -> None:
+    def __init__(self, bos: str | None = None, infill: str = "") -> None:
         self.bos = ord(bos) if bos else None
         self.adds_bos = bos is not None
+        self.bos_text = bos or ""
+        self.eos_text = "$"
+        self.infill = Infill(*map(ord, infill)) if infill else None
+        self.most = 0
+        """Length of the longest text that was tokenized."""
 
-    def tokenize(self, text: str) -> list[int]:
+    def tokenize(self, text: str, *, special: bool = True) -> list[int]:
+        self.most = max(self.most, len(text))
         return [ord(character) for character in text]
 
 
@@ -165,16 +220,122 @@ def test_an_empty_prompt_is_refused_unless_there_is_a_beginning() -> None:
 def test_a_prompt_leaves_room_for_one_token() -> None:
     assert len(prompt(completion("x" * 9, raw=True), 10)) == 9
     with pytest.raises(PronkError, match=r"10 tokens, but the context holds 10; .*num_ctx"):
-        prompt(completion("x" * 10, raw=True), 10)
+        prompt(completion("x" * 10, raw=True, truncate=False), 10)
 
 
-def test_hopeless_prompts_are_not_even_tokenized() -> None:
-    class Untouched(Characters):
-        def tokenize(self, text: str) -> list[int]:
-            raise AssertionError
+@pytest.mark.parametrize("suffix", ["", "y"])
+def test_hopeless_prompts_are_not_even_tokenized(suffix: str) -> None:
+    body = completion("x" * 1_000_000, raw=not suffix, suffix=suffix, truncate=False)
+    tokenizer = Characters(infill="<|>")
+    with pytest.raises(PronkError, match=r"at least 25000[01] tokens"):
+        prompt(body, 100, tokenizer=tokenizer)
+    assert tokenizer.most == 0
 
-    with pytest.raises(PronkError, match="at least 250000 tokens"):
-        prompt(completion("x" * 1_000_000, raw=True), 100, tokenizer=Untouched())
+
+# --- completions that are too long
+
+
+def keeping(num_keep: int | None) -> SamplingOptions:
+    return SamplingOptions(num_keep=num_keep)
+
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+@pytest.mark.parametrize(
+    ("num_keep", "expected"),
+    [
+        (None, "abcdvwxyz"),  # 4, and half of the other 10
+        (0, "tuvwxyz"),
+        (6, "abcdefwxyz"),
+        (-1, "abcdefghijklm"),
+        (100, "abcdefghijklm"),
+    ],
+)
+def test_a_completion_keeps_its_beginning_and_its_end(num_keep: int | None, expected: str) -> None:
+    body = completion(LETTERS, raw=True)
+    body = replace(body, options=keeping(num_keep))
+    assert prompt(body, 14) == expected
+
+
+def test_the_beginning_token_is_kept_beside_num_keep() -> None:
+    body = replace(completion(LETTERS, raw=True), options=keeping(2))
+    assert prompt(body, 11, tokenizer=Characters("^")) == "^abwxyz"
+
+
+def test_templates_and_contexts_are_cut_like_the_rest() -> None:
+    body = completion(LETTERS, context=[ord(c) for c in "0123456789"])
+    assert prompt(body, 12) == "0123xyz;"
+
+
+def test_of_a_text_without_end_only_both_ends_are_read() -> None:
+    tokenizer = Characters()
+    text = "abcd" + "x" * 1_000_000 + "uvwxyz"
+    assert prompt(completion(text, raw=True), 14, tokenizer=tokenizer) == "abcdvwxyz"
+    assert tokenizer.most < 1000
+
+
+@given(st.text("xyz", max_size=60), st.integers(1, 40), st.integers(-1, 50), st.booleans())
+def test_a_cut_prompt_always_leaves_room(
+    text: str, length: int, num_keep: int, adds_bos: bool
+) -> None:
+    body = replace(completion(text, raw=True), options=keeping(num_keep))
+    tokenizer = Characters("^" if adds_bos else None)
+    if not text and not adds_bos:
+        return
+    if length == 1:
+        with pytest.raises(PronkError):
+            prompt(body, length, tokenizer=tokenizer)
+        return
+    cut = prompt(body, length, tokenizer=tokenizer)
+    assert 0 < len(cut) < length
+    assert cut.startswith("^") is adds_bos
+
+
+# --- a gap to be filled in
+
+
+def test_a_suffix_is_put_behind_the_gap() -> None:
+    body = completion("def f(", suffix="): pass", system="not shown")
+    assert prompt(body, tokenizer=Characters("^", "<|>")) == "^<def f(|): pass>"
+    assert prompt(body, source=None, tokenizer=Characters(infill="<|>")) == "<def f(|): pass>"
+
+
+def test_a_gap_may_be_at_the_beginning_and_behind_a_context() -> None:
+    body = completion("", suffix="end", context=[ord("A")])
+    assert prompt(body, tokenizer=Characters(infill="<|>")) == "A<|end>"
+
+
+def test_a_model_that_cannot_fill_in_says_so() -> None:
+    with pytest.raises(PronkError, match="does not support insert") as caught:
+        prompt(completion("a", suffix="b"))
+    assert caught.value.code is Code.INVALID_REQUEST
+
+
+def test_raw_prompts_have_their_own_gap() -> None:
+    assert prompt(completion("<a|b>", suffix="b", raw=True)) == "<a|b>"
+
+
+def test_what_is_far_from_the_gap_is_cut() -> None:
+    body = completion(LETTERS, suffix=LETTERS.upper())
+    tokenizer = Characters(infill="<|>")
+    assert prompt(body, 30, tokenizer=tokenizer) == "<pqrstuvwxyz|ABC>"
+    short = completion("ab", suffix=LETTERS.upper())
+    assert prompt(short, 30, tokenizer=tokenizer) == "<ab|ABCDEFGHIJKL>"
+    with pytest.raises(PronkError, match="55 tokens, but the context holds 30"):
+        prompt(replace(body, truncate=False), 30, tokenizer=tokenizer)
+    with pytest.raises(PronkError, match="context holds 4"):
+        prompt(body, 4, tokenizer=tokenizer)
+
+
+def test_of_endless_texts_around_a_gap_only_the_inner_ends_are_read() -> None:
+    tokenizer = Characters(infill="<|>")
+    body = completion("x" * 10**6 + "b", suffix="s" + "y" * 10**6)
+    assert "xb|sy" in prompt(body, 30, tokenizer=tokenizer)
+    assert tokenizer.most < 1000
+
+
+# --- histories
 
 
 TALK = [

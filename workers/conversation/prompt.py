@@ -2,45 +2,19 @@
 
 The rendered text is tokenized as a whole, control tokens included: a template cannot be written
 otherwise. A user who writes `<|im_end|>` therefore writes that control token, as with llama.cpp's
-and Ollama's servers.
+and Ollama's servers. Only where a gap is to be filled in, the text is nothing but text.
+
+Everything here may run in several threads at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from ...protocol.errors import Code, PronkError
 from ...protocol.messages.generation import ChatMessage, GenerateBody, Kind
-from .template import ChatTemplate
-
-
-class Tokenizer(Protocol):
-    """What prompts need of a vocabulary."""
-
-    @property
-    def size(self) -> int:
-        """Tokens in the vocabulary."""
-        ...
-
-    @property
-    def bos(self) -> int | None:
-        """The token that begins a text, if there is one."""
-        ...
-
-    @property
-    def adds_bos(self) -> bool:
-        """Whether every prompt begins with `bos`."""
-        ...
-
-    @property
-    def longest_piece(self) -> int:
-        """Bytes of the longest token."""
-        ...
-
-    def tokenize(self, text: str) -> list[int]:
-        """Token ids of `text`, without a beginning token."""
-        ...
+from .fitting import Fitting, Tokenizer
+from .template import ChatTemplate, RequestTemplate
 
 
 def build_prompt(
@@ -48,8 +22,9 @@ def build_prompt(
 ) -> list[int]:
     """The prompt of a request: at least one token, at most `context_length - 1`.
 
-    A chat that is too long loses its oldest messages when the request allows it. Raises
-    `PronkError` when the prompt does not fit, is empty, or cannot be rendered.
+    What is too long is cut where the request allows it: a chat loses its oldest messages, a
+    completion its middle. Raises `PronkError` when the prompt does not fit, is empty, or cannot be
+    rendered.
     """
     for token in (*body.context, *body.tokens):
         if token >= tokenizer.size:
@@ -57,90 +32,65 @@ def build_prompt(
                 Code.INVALID_REQUEST,
                 f"context: the model has no token {token}; send only what this model returned",
             )
-    text = _PromptText(tokenizer, context_length, body.context)
-    if body.kind is Kind.COMPLETION and body.raw:
-        return text.fitting(body.prompt)
+    fitting = Fitting(tokenizer, context_length, body)
+    if body.kind is Kind.COMPLETION:
+        return _completion(body, template, tokenizer, fitting)
+    rendering = _needed(template)
+    if not body.truncate:
+        return fitting.whole(rendering.render(body.messages))
+    return _truncated(body.messages, rendering, fitting)
+
+
+def _completion(
+    body: GenerateBody, template: ChatTemplate | None, tokenizer: Tokenizer, fitting: Fitting
+) -> list[int]:
+    """The prompt of a text that is to be continued, answered or filled in."""
+    if body.raw:
+        return fitting.cut(body.prompt)
+    system = [ChatMessage("system", body.system)] if body.system else []
+    messages = [*system, ChatMessage("user", body.prompt)]
+    if body.template is not None:
+        own = RequestTemplate(body.template, bos=tokenizer.bos_text, eos=tokenizer.eos_text)
+        parts = {"system": body.system or "", "prompt": body.prompt, "suffix": body.suffix}
+        return fitting.cut(own.render(messages, **parts))
+    if body.suffix:
+        if tokenizer.infill is None:
+            raise PronkError(Code.INVALID_REQUEST, "the model does not support insert")
+        return fitting.around(tokenizer.infill, body.prompt, body.suffix)
+    return fitting.cut(_needed(template).render(messages))
+
+
+def _needed(template: ChatTemplate | None) -> ChatTemplate:
     if template is None:
         raise PronkError(
             Code.INVALID_REQUEST, "the model has no chat template; use /api/generate with raw"
         )
-    if body.kind is Kind.COMPLETION:
-        system = [ChatMessage("system", body.system)] if body.system else []
-        return text.fitting(template.render([*system, ChatMessage("user", body.prompt)]))
-    if not body.truncate:
-        return text.fitting(template.render(body.messages))
-    return _truncated(body.messages, template, text)
-
-
-class _PromptText:
-    """Tokenizes text into prompts of one request, and tells whether they fit."""
-
-    def __init__(self, tokenizer: Tokenizer, context_length: int, before: list[int]) -> None:
-        self._tokenizer = tokenizer
-        self._context_length = context_length
-        self._before = before
-        """Tokens that stand before the text."""
-
-    def fitting(self, text: str) -> list[int]:
-        """The prompt; raises `PronkError` when it is empty or leaves no room for an answer."""
-        if self._hopeless(text):
-            size = -(-len(text.encode("utf-8", "replace")) // self._tokenizer.longest_piece)
-            raise self._too_long(f"at least {size}")
-        tokens = self._tokens(text)
-        if len(tokens) >= self._context_length:
-            raise self._too_long(str(len(tokens)))
-        if not tokens:
-            raise PronkError(Code.INVALID_REQUEST, "the prompt is empty; send some text")
-        return tokens
-
-    def fits(self, text: str) -> bool:
-        """Whether the prompt leaves room for an answer."""
-        return not self._hopeless(text) and len(self._tokens(text)) < self._context_length
-
-    def _tokens(self, text: str) -> list[int]:
-        tokens = [*self._before, *self._tokenizer.tokenize(text)]
-        bos = self._tokenizer.bos
-        # A template may have written it already.
-        if bos is not None and self._tokenizer.adds_bos and tokens[:1] != [bos]:
-            tokens.insert(0, bos)
-        return tokens
-
-    def _hopeless(self, text: str) -> bool:
-        """Whether the text is too long however it is tokenized, which itself takes time."""
-        bytes_ = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-        if bytes_ < 16 * self._context_length:  # worth a try, and it spares the next line's look-up
-            return False
-        return bytes_ > self._context_length * self._tokenizer.longest_piece
-
-    def _too_long(self, count: str) -> PronkError:
-        return PronkError(
-            Code.INVALID_REQUEST,
-            f"the prompt has {count} tokens, but the context holds {self._context_length}; "
-            "shorten it or ask for a larger num_ctx",
-        )
+    return template
 
 
 def _truncated(
-    messages: Sequence[ChatMessage], template: ChatTemplate, text: _PromptText
+    messages: Sequence[ChatMessage], template: ChatTemplate, fitting: Fitting
 ) -> list[int]:
     """The prompt of the longest end of a conversation that fits, with all system messages.
 
     What is kept begins with a user's message, because many templates refuse anything else, or is
-    the last message alone. Bisecting keeps a history of thousands of messages cheap.
+    the last message alone. Steps that double, backwards from there, keep the cost to a few times
+    that of what is kept, however long the history.
     """
     whole = template.render(messages)
-    if text.fits(whole) or len(messages) < 2:
-        return text.fitting(whole)
+    if len(messages) < 2 or fitting.fits(whole):
+        return fitting.whole(whole)
     last = len(messages) - 1
     starts = [i for i in range(1, last) if messages[i].role == "user"] + [last]
     low, high = 0, len(starts) - 1  # the last one is tried whether it fits or not
+    step = 1
     while low < high:
-        middle = (low + high) // 2
-        if text.fits(template.render(_from(messages, starts[middle]))):
-            high = middle
+        middle = max(high - step, low) if step else (low + high) // 2
+        if fitting.fits(template.render(_from(messages, starts[middle]))):
+            high, step = middle, 2 * step
         else:
-            low = middle + 1
-    return text.fitting(template.render(_from(messages, starts[low])))
+            low, step = middle + 1, 0
+    return fitting.whole(template.render(_from(messages, starts[low])))
 
 
 def _from(messages: Sequence[ChatMessage], start: int) -> list[ChatMessage]:

@@ -1,22 +1,25 @@
-"""A model's own chat template: Jinja source from its file, so from anybody.
+"""Chat templates: Jinja source from a model's file or from a request, so from anybody.
 
-minijinja renders it: no Python object is within its reach, and fuel bounds its steps. Fuel does not
-bound memory; what a hostile template may take before its output is measured is bounded only by the
-worker's life.
+minijinja renders them: no Python object is within their reach, and fuel bounds their steps. Fuel
+does not bound memory: one line that doubles a text takes gigabytes within a few steps. A model's
+own template is its owner's choice, and bounded only by the worker's life; one that comes with a
+request is rendered in a process of its own, where memory and time end before the worker's do.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
+import threading
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
-
-from minijinja import Environment, TemplateError
 
 from ...protocol.errors import Code, PronkError
 from ...protocol.messages.generation import ChatMessage
+from . import jinja
+from .jinja import Broken, Complaint, Renderer
 
 _log = logging.getLogger(__name__)
 
@@ -25,46 +28,20 @@ _FUEL_PER_MESSAGE = 5_000
 _OUTPUT = 1024 * 1024
 """Characters that a template may write beside eight times what it was given."""
 
-
-class _Complaint(Exception):
-    """What a template says through `raise_exception`."""
-
-
-def _raise_exception(message: object) -> None:
-    raise _Complaint(str(message))
-
-
-def _strftime_now(form: str) -> str:
-    return datetime.now().strftime(form)
+_MEMORY = 512 * 1024 * 1024
+"""Bytes for the process that renders a request's template, beside those for what it is given."""
+_MEMORY_PER_CHARACTER = 64
+_SECONDS = 10
+_PATIENCE = 60.0
+"""Seconds on the clock, which may have to be shared with whatever else the machine does."""
 
 
-def _tojson(value: Any, indent: int | None = None, **options: Any) -> str:
-    """JSON as Hugging Face's templates expect it: not escaped for HTML, unlike Jinja's own."""
-    known = {name: options[name] for name in ("separators", "sort_keys") if name in options}
-    return json.dumps(value, ensure_ascii=bool(options.get("ensure_ascii")), indent=indent, **known)
-
-
-def _is_iterable(value: object) -> bool:
-    """As in Jinja. minijinja takes none for an empty list, then refuses to tell its length."""
-    return hasattr(value, "__iter__")
-
-
-class ChatTemplate:
-    """Renders conversations the way Hugging Face's `apply_chat_template` does."""
+class _Template:
+    """What is the same for every template: what it is given, and how much it may take."""
 
     def __init__(self, source: str, *, bos: str, eos: str) -> None:
         """`bos` and `eos` are the texts of the model's beginning and end tokens."""
         self._source = source
-        self._environment = Environment(
-            debug=False,  # its messages would quote the conversation
-            trim_blocks=True,
-            lstrip_blocks=True,
-            pycompat=True,
-        )
-        self._environment.add_global("raise_exception", _raise_exception)
-        self._environment.add_global("strftime_now", _strftime_now)
-        self._environment.add_filter("tojson", _tojson)
-        self._environment.add_test("iterable", _is_iterable)
         self._globals: dict[str, Any] = {
             "bos_token": bos,
             "eos_token": eos,
@@ -73,35 +50,79 @@ class ChatTemplate:
             "documents": None,
         }
 
+    def _variables(self, messages: Sequence[ChatMessage]) -> dict[str, Any]:
+        conversation = [{"role": m.role, "content": m.content} for m in messages]
+        return {"messages": conversation, **self._globals}
+
+
+class ChatTemplate(_Template):
+    """A model's own template, rendered the way Hugging Face's `apply_chat_template` does.
+
+    May be used by several threads at once.
+    """
+
+    def __init__(self, source: str, *, bos: str, eos: str) -> None:
+        super().__init__(source, bos=bos, eos=eos)
+        self._of_thread = threading.local()
+
     def render(self, messages: Sequence[ChatMessage]) -> str:
         """The prompt text of `messages`, up to where the assistant begins to speak.
 
         Raises `PronkError`: INVALID_REQUEST with the template's own words where it refuses the
         conversation, INTERNAL where the template itself fails.
         """
-        self._environment.fuel = _FUEL + _FUEL_PER_MESSAGE * len(messages)
-        conversation = [{"role": m.role, "content": m.content} for m in messages]
+        renderer: Renderer | None = getattr(self._of_thread, "renderer", None)
+        if renderer is None:
+            renderer = self._of_thread.renderer = Renderer(self._source)
+        fuel = _FUEL + _FUEL_PER_MESSAGE * len(messages)
         try:
-            text = self._environment.render_str(
-                self._source, "chat template", messages=conversation, **self._globals
-            )
-        except _Complaint as complaint:
+            return renderer.render(fuel, _limit(messages), self._variables(messages))
+        except Complaint as complaint:
             raise PronkError(
                 Code.INVALID_REQUEST, f"the model's chat template refuses this: {complaint}"
             ) from None
-        except TemplateError as error:
-            raise _broken(error.message) from None
-        except Exception as error:  # raised in a filter or function that the template called
-            raise _broken(f"{type(error).__name__}: {error}") from None
-        if len(text) > _OUTPUT + 8 * sum(len(message.content) for message in messages):
-            raise _broken("it writes far more than it was given")
-        return text
+        except Broken as broken:
+            _log.warning("the chat template failed: %s", broken)
+            raise PronkError(
+                Code.INTERNAL,
+                f"the model's chat template failed: {broken}; "
+                "/api/generate with raw does without the template",
+            ) from None
 
 
-def _broken(reason: str) -> PronkError:
-    _log.warning("the chat template failed: %s", reason)
-    return PronkError(
-        Code.INTERNAL,
-        f"the model's chat template failed: {reason[:300]}; "
-        "/api/generate with raw does without the template",
-    )
+class RequestTemplate(_Template):
+    """A template that came with a request. Beside the messages it is given their parts by name."""
+
+    def render(self, messages: Sequence[ChatMessage], **parts: str) -> str:
+        """The prompt text. Raises `PronkError` (INVALID_REQUEST) whatever goes wrong with it."""
+        given = sum(len(message.content) for message in messages) + sum(map(len, parts.values()))
+        order = {
+            "source": self._source,
+            "fuel": _FUEL,
+            "limit": _limit(messages),
+            "memory": _MEMORY + _MEMORY_PER_CHARACTER * (given + len(self._source)),
+            "seconds": _SECONDS,
+            "variables": self._variables(messages) | parts,
+        }
+        try:
+            done = subprocess.run(
+                [sys.executable, "-I", "-m", jinja.__name__],
+                input=json.dumps(order).encode(),
+                capture_output=True,
+                timeout=_PATIENCE,
+                check=True,
+            )
+            answer = json.loads(done.stdout)
+        except (subprocess.SubprocessError, ValueError):
+            answer = {"broken": "it takes too much memory or time"}
+        if "text" in answer:
+            return answer["text"]
+        if "complaint" in answer:
+            raise PronkError(
+                Code.INVALID_REQUEST, f"template: it refuses this: {answer['complaint']}"
+            )
+        raise PronkError(Code.INVALID_REQUEST, f"template: {answer['broken']}")
+
+
+def _limit(messages: Sequence[ChatMessage]) -> int:
+    return _OUTPUT + 8 * sum(len(message.content) for message in messages)

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ...protocol.deadline import deadline_exceeded, is_over
 from ...protocol.errors import Code
 from ...protocol.messages.failure import Failure
 from .batching import close_ranks, share_step
@@ -120,8 +121,8 @@ class Engine:
     def _drop_overdue(self, step: Step) -> None:
         now = time.time()
         for sequence in [*self._active, *self._waiting]:
-            if sequence.deadline is not None and sequence.deadline < now:
-                self._leave(sequence, step, _overdue())
+            if is_over(sequence.deadline, now):
+                self._leave(sequence, step, Failure.of(deadline_exceeded()))
 
     def _portions(self) -> list[tuple[Sequence, int]]:
         """Who takes part in this step, in the order of the slots, with how many tokens."""
@@ -387,7 +388,3 @@ def _slot_number(sequence: Sequence) -> int:
 
 def _incomputable() -> Failure:
     return Failure(Code.INTERNAL, "the model could not compute this request; see the server's log")
-
-
-def _overdue() -> Failure:
-    return Failure(Code.UNAVAILABLE, "the request's deadline has passed; it was ended")

@@ -16,7 +16,7 @@ from .answer import Answer
 from .llama import Model, Sampler
 from .sampling import plan_sampling
 from .sequence import Sequence
-from .shift import answer_limit, tokens_to_keep
+from .shift import answer_limit, in_context, kept
 from .stop import StopMatcher
 
 
@@ -66,12 +66,16 @@ class Preparation:
         stops = StopMatcher(options.stop or ())
         prompt = build_prompt(body, self._template, self._vocabulary, context_length)
         shifts = body.shift and self._can_shift
-        limit = answer_limit(options.num_predict, context_length, len(prompt), shift=shifts)
+        limit = answer_limit(options.num_predict, context_length, len(prompt), shifts)
+        keep = kept(
+            options.num_keep, len(prompt), context_length, adds_bos=self._vocabulary.adds_bos
+        )
         sampler = Sampler(
             plan_sampling(options, context_length), header.seed, self._vocabulary.size
         )
-        tokens = [*prompt, *body.tokens]
-        sampler.see(tokens)
+        whole = [*prompt, *body.tokens]
+        sampler.see(whole)
+        tokens = in_context(whole, len(prompt), context_length, keep)
         sequence = Sequence(
             key=(header.request, header.attempt),
             tokens=tokens,
@@ -81,9 +85,10 @@ class Preparation:
             sampler=sampler,
             logprobs=body.logprobs,
             shifts=shifts,
-            keep=tokens_to_keep(options.num_keep, len(prompt), context_length),
+            keep=keep,
             deadline=header.deadline,
             count=len(body.tokens),
+            shifted=len(tokens) < len(whole),
         )
         answer = Answer(self._vocabulary, limit=limit, stops=stops, before=body.tokens)
         return Prepared(sequence, answer, len(body.tokens), prompt, body.return_context)

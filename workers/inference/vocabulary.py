@@ -7,13 +7,13 @@ what any thread would find again: every method may run in several threads at onc
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from typing import Any
 
 import llama_cpp
 import numpy as np
 
 from ...protocol.errors import Code, PronkError
+from ..conversation.infill import Infill
 from .segments import survivable
 
 _c: Any = llama_cpp  # its stubs describe what ctypes takes only in part
@@ -21,15 +21,6 @@ _c: Any = llama_cpp  # its stubs describe what ctypes takes only in part
 _TOO_MANY = -(2**31)
 """What llama.cpp answers where the number of tokens overflows."""
 _USUAL_PIECE = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Infill:
-    """The tokens between which a model that can fill in finds the two sides of a gap."""
-
-    prefix: int
-    suffix: int
-    middle: int
 
 
 class Vocabulary:
