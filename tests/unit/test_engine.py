@@ -200,7 +200,7 @@ def test_logits_that_are_no_numbers_end_one_request_only(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with monkeypatch.context() as patch, caplog.at_level(logging.ERROR):
-        patch.setattr(Context, "logits", lambda self: np.array([0.0, np.nan, 1.0], np.float32))
+        patch.setattr(Context, "logits", lambda self, row: np.array([0.0, np.nan, 1.0], np.float32))
         _, _, end = run(engine, "a")
     assert isinstance(end, Failed)
     assert end.failure.code is Code.INTERNAL

@@ -17,7 +17,8 @@ from ...protocol.errors import Code
 from ...protocol.messages.failure import Failure
 from ...protocol.messages.generation import Chunk, Failed, Finished, Generate, GenerateBody
 from ...protocol.messages.placement import Outcome, Released
-from .llama import Context, DecodeFailed, Model, Sampler, native_log
+from .llama import Context, DecodeFailed, Model, native_log
+from .samplers import Sampler
 from .sampling import plan_sampling
 from .sequence import Sequence
 from .stop import StopMatcher
@@ -94,7 +95,7 @@ class Engine:
         for token in body.tokens:  # their text was shown by the attempt that made them
             sequence.accept(token)
         plan = plan_sampling(body.options, context_length)
-        sampler = Sampler(plan, header.seed, self.vocabulary.size)
+        sampler = Sampler(plan, header.seed, self.vocabulary)
         sampler.see(sequence.tokens)
         self._context.clear()
         self._run = _Run(
@@ -151,7 +152,7 @@ class Engine:
         if not complete:
             return []
         index = sequence.count
-        token = run.sampler.sample(self._context, index)
+        token = run.sampler.sample(self._context, -1, index)
         run.first_token = run.first_token or time.monotonic_ns()
         chunk = Chunk(run.request, run.attempt, index, [token], sequence.accept(token))
         return [chunk, *self._finish(run)] if sequence.reason else [chunk]

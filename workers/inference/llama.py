@@ -15,7 +15,6 @@ import numpy as np
 
 from ...protocol.errors import Code, PronkError
 from .native_log import NativeLog
-from .sampling import SamplingPlan, draw_seed
 
 _c: Any = llama_cpp  # its stubs describe what ctypes takes only in part
 
@@ -73,7 +72,7 @@ class Vocabulary:
     """Between text and token ids."""
 
     def __init__(self, handle: Any) -> None:
-        self._handle = handle
+        self.handle = handle
         self.size = int(_c.llama_vocab_n_tokens(handle))
         bos = int(_c.llama_vocab_bos(handle))
         self.bos = bos if 0 <= bos < self.size else None
@@ -81,6 +80,7 @@ class Vocabulary:
         self.adds_bos = self.bos is not None and bool(_c.llama_vocab_get_add_bos(handle))
         """Whether the model expects `bos` at the beginning of every prompt."""
         self._eos = int(_c.llama_vocab_eos(handle))
+        self._end_tokens: tuple[int, ...] | None = None
         self._pieces: dict[int, bytes] = {}
         self._longest_piece = 0
         self._buffer = ctypes.create_string_buffer(256)
@@ -92,7 +92,7 @@ class Vocabulary:
         while True:
             tokens = (ctypes.c_int32 * room)()
             count = _c.llama_tokenize(
-                self._handle, data, len(data), tokens, room, False, True
+                self.handle, data, len(data), tokens, room, False, True
             )  # add_special, parse_special
             if count >= 0:
                 return tokens[:count]
@@ -109,7 +109,14 @@ class Vocabulary:
 
     def ends_generation(self, token: int) -> bool:
         """Whether the model ends its answer by this token."""
-        return _c.llama_vocab_is_eog(self._handle, token)
+        return _c.llama_vocab_is_eog(self.handle, token)
+
+    @property
+    def end_tokens(self) -> tuple[int, ...]:
+        """Every token by which the model ends its answer."""
+        if self._end_tokens is None:
+            self._end_tokens = tuple(filter(self.ends_generation, range(self.size)))
+        return self._end_tokens
 
     @property
     def bos_text(self) -> str:
@@ -137,7 +144,7 @@ class Vocabulary:
     def _render(self, token: int, *, special: bool) -> bytes:
         while True:
             room = len(self._buffer)
-            count = _c.llama_token_to_piece(self._handle, token, self._buffer, room, 0, special)
+            count = _c.llama_token_to_piece(self.handle, token, self._buffer, room, 0, special)
             if count >= 0:
                 return self._buffer.raw[:count]
             self._buffer = ctypes.create_string_buffer(-count)
@@ -195,12 +202,12 @@ class Context:
         if status != 0:
             raise DecodeFailed(f"llama_decode returned {status}")
 
-    def logits(self) -> np.ndarray[Any, Any]:
-        """The last token's logits, one per token of the vocabulary: a view until the next decode.
+    def logits(self, row: int = -1) -> np.ndarray[Any, Any]:
+        """A token's logits, one per token of the vocabulary: a view until the next decode.
 
         Raises `DecodeFailed` when there are none.
         """
-        pointer = _c.llama_get_logits_ith(self.handle, -1)
+        pointer = _c.llama_get_logits_ith(self.handle, row)
         if not pointer:
             raise DecodeFailed("there are no logits")
         address = ctypes.addressof(pointer.contents)
@@ -217,73 +224,3 @@ class Context:
         """Gives the memory back."""
         _c.llama_batch_free(self._batch)
         _c.llama_free(self.handle)
-
-
-class Sampler:
-    """Chooses the tokens of one answer.
-
-    The chain is llama.cpp's, in its order: penalties, top-k, typical, top-p, min-p, temperature,
-    and a draw that is seeded anew for every position.
-    """
-
-    def __init__(self, plan: SamplingPlan, seed: int, vocabulary_size: int) -> None:
-        self._seed = seed
-        self._plan = plan
-        self._chain: Any = _c.llama_sampler_chain_init(_c.llama_sampler_chain_default_params())
-        if plan.penalizes:
-            self._add(
-                _c.llama_sampler_init_penalties(
-                    vocabulary_size,
-                    plan.repeat_last_n,
-                    plan.repeat_penalty,
-                    plan.frequency_penalty,
-                    plan.presence_penalty,
-                )
-            )
-        if plan.greedy:
-            self._add(_c.llama_sampler_init_greedy())
-            return
-        if plan.top_k > 0:
-            self._add(_c.llama_sampler_init_top_k(plan.top_k))
-        if plan.typical_p < 1.0:
-            self._add(_c.llama_sampler_init_typical(plan.typical_p, 1))
-        if plan.top_p < 1.0:
-            self._add(_c.llama_sampler_init_top_p(plan.top_p, 1))
-        if plan.min_p > 0.0:
-            self._add(_c.llama_sampler_init_min_p(plan.min_p, 1))
-        self._add(_c.llama_sampler_init_temp(plan.temperature))
-        self._draw = _c.llama_sampler_chain_n(self._chain)
-        self._add(_c.llama_sampler_init_dist(0))
-
-    def _add(self, sampler: Any) -> None:
-        _c.llama_sampler_chain_add(self._chain, sampler)
-
-    def see(self, tokens: list[int]) -> None:
-        """Tells the penalties which tokens stand before the answer, as far as they look back."""
-        if self._plan.penalizes:
-            for token in tokens[-self._plan.repeat_last_n :]:
-                _c.llama_sampler_accept(self._chain, token)
-
-    def sample(self, context: Context, position: int) -> int:
-        """The token at `position` of the answer, from the context's logits.
-
-        Raises `DecodeFailed` when these are no numbers.
-        """
-        logits = context.logits()
-        # numpy takes NaN for the largest, so this looks at every one of them.
-        likeliest = int(logits.argmax())
-        if not np.isfinite(logits[likeliest]):
-            raise DecodeFailed("the logits are not finite")
-        if self._plan.greedy and not self._plan.penalizes:
-            return likeliest
-        if not self._plan.greedy:
-            _c.llama_sampler_free(_c.llama_sampler_chain_remove(self._chain, self._draw))
-            self._add(_c.llama_sampler_init_dist(draw_seed(self._seed, position)))
-        token = int(_c.llama_sampler_sample(self._chain, context.handle, -1))
-        if not 0 <= token < len(logits):
-            raise DecodeFailed(f"the sampler chose {token}")
-        return token
-
-    def close(self) -> None:
-        """Frees the chain."""
-        _c.llama_sampler_free(self._chain)

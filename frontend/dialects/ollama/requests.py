@@ -123,7 +123,7 @@ class _Generation(_Request):
     @property
     def num_ctx(self) -> int | None:
         """The context that is asked for, in tokens."""
-        return self.options.num_ctx if self.options else None
+        return self.options.context_length if self.options else None
 
     def _refuse(self, **fields: object) -> None:
         """Raises NOT_IMPLEMENTED for what the API has and this version does not."""
@@ -145,7 +145,7 @@ class _Generation(_Request):
             "model": self.model,
             "options": options.sampling(),
             "seed": options.seed,
-            "context_length": options.num_ctx,
+            "context_length": options.context_length,
             "keep_alive": self.keep_alive,
             "truncate": self.truncate is not False,
         }
