@@ -8,6 +8,7 @@ needs to copy the logits.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 _NEVER = np.float32(-np.inf)
-_LOWEST = np.finfo(np.float32).min
+_LOWEST = float(np.finfo(np.float32).min)
 _NONE = np.empty(0, np.int64)
 _NO_LOGITS = np.empty(0, np.float32)
 _MIN_WIDTH = 1024
@@ -55,13 +56,13 @@ def likeliest(logits: Array, count: int) -> Candidates | None:
     rest = logits[whole:]
     if len(rest):
         np.maximum(maxima[: len(rest)], rest, out=maxima[: len(rest)])
-    largest = maxima.max()  # NaN if any one is
-    if not np.isfinite(largest):
-        return Candidates(_NONE, _NO_LOGITS, _NEVER, largest)
+    largest = float(maxima.max())  # NaN if any one is
+    if not math.isfinite(largest):
+        return Candidates(_NONE, _NO_LOGITS, -np.inf, largest)
     columns = np.flatnonzero(maxima > _NEVER)
-    floor = _NEVER
+    floor = -np.inf
     if len(columns) > count:
-        floor = np.partition(maxima, width - count)[width - count]
+        floor = float(np.partition(maxima, width - count)[width - count])
         columns = np.flatnonzero(maxima >= floor)
     least = max(floor, _LOWEST)
     chosen = table.take(columns, axis=1).ravel()
@@ -74,4 +75,4 @@ def likeliest(logits: Array, count: int) -> Candidates | None:
         if len(beyond):
             ids = np.concatenate((ids, beyond + whole))
             values = np.concatenate((values, rest[beyond]))
-    return Candidates(ids, values, float(floor), float(largest))
+    return Candidates(ids, values, floor, largest)

@@ -7,6 +7,7 @@ what to load does that. Nothing here is safe for use from two threads at a time.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,16 @@ class Model:
         source = _c.llama_model_chat_template(self.handle, None)
         return source.decode("utf-8", "replace") if source else None
 
+    def metadata(self, keys: Iterable[str]) -> dict[str, str]:
+        """Values of the file's metadata, as texts, of those keys that it has."""
+        buffer = ctypes.create_string_buffer(256)
+        found: dict[str, str] = {}
+        for key in keys:
+            size = len(buffer)
+            if _c.llama_model_meta_val_str(self.handle, key.encode(), buffer, size) >= 0:
+                found[key] = buffer.value.decode("utf-8", "replace")
+        return found
+
     def close(self) -> None:
         """Gives the memory back. Contexts of this model must be closed before."""
         _c.llama_model_free(self.handle)
@@ -83,7 +94,7 @@ class Vocabulary:
         self._end_tokens: tuple[int, ...] | None = None
         self._pieces: dict[int, bytes] = {}
         self._longest_piece = 0
-        self._buffer = ctypes.create_string_buffer(256)
+        self._written: dict[int, bytes] = {}
 
     def tokenize(self, text: str) -> list[int]:
         """Token ids of `text`, without a beginning token. Control tokens in it count as such."""
@@ -106,6 +117,13 @@ class Vocabulary:
         if piece is None:
             piece = self._pieces[token] = self._render(token, special=False)
         return piece
+
+    def written(self, token: int) -> bytes:
+        """How `token` is written, control tokens too."""
+        written = self._written.get(token)
+        if written is None:
+            written = self._written[token] = self._render(token, special=True)
+        return written
 
     def ends_generation(self, token: int) -> bool:
         """Whether the model ends its answer by this token."""
@@ -142,12 +160,13 @@ class Vocabulary:
         return self._render(token, special=True).decode("utf-8", "replace")
 
     def _render(self, token: int, *, special: bool) -> bytes:
+        room = 64
         while True:
-            room = len(self._buffer)
-            count = _c.llama_token_to_piece(self.handle, token, self._buffer, room, 0, special)
+            buffer = ctypes.create_string_buffer(room)
+            count = _c.llama_token_to_piece(self.handle, token, buffer, room, 0, special)
             if count >= 0:
-                return self._buffer.raw[:count]
-            self._buffer = ctypes.create_string_buffer(-count)
+                return buffer.raw[:count]
+            room = -count
 
 
 class Context:

@@ -76,8 +76,11 @@ def _texts(
 ) -> list[str]:
     """A text or a list of texts, within bounds that `sizes` tells in words."""
     texts: Any = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+    if not isinstance(texts, list):
         raise ValueError("must be a text or a list of texts")
+    for place, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"must be a text or a list of texts; the one at {place} is none")
     if len(texts) > most or not all(map(fits, texts)) or total("".join(texts)) < 0:
         given = f"these are {len(texts)}, the longest with {max(map(len, texts))} characters"
         raise ValueError(f"must be {sizes}; {given}")
@@ -123,29 +126,30 @@ def _biases(value: object) -> list[LogitBias]:
         raise ValueError('must be an object such as {"42": -1.5} or a list such as [[42, -1.5]]')
     if len(pairs) > MAX_BIASES:
         raise ValueError(f"must have at most {MAX_BIASES} entries; these are {len(pairs)}")
-    return [_bias(pair) for pair in pairs]
+    return [_bias(pair, place) for place, pair in enumerate(pairs)]
 
 
 def _id_or_text(key: str) -> int | str:
     return int(key) if key.isascii() and key.isdigit() and len(key) <= 10 else key
 
 
-def _bias(pair: object) -> LogitBias:
+def _bias(pair: object, place: int) -> LogitBias:
     match pair:
         case [token, bias]:
             pass
         case _:
-            raise ValueError("must be pairs of a token and its bias, such as [42, -1.5]")
+            raise ValueError(f"[{place}] must be a token and its bias, such as [42, -1.5]")
     if type(token) is int and 0 <= token < 2**31:
         pass
     elif not isinstance(token, str) or len(token) > MAX_BIASED_TEXT:
         raise ValueError(
-            f"must name tokens by their id or by a text of at most {MAX_BIASED_TEXT} characters"
+            f"[{place}] must name a token by its id or by a text of at most {MAX_BIASED_TEXT} "
+            "characters"
         )
     if bias is False:
         return LogitBias(token, None)
     if type(bias) not in (int, float) or not math.isfinite(bias):
-        raise ValueError("must have numbers as biases, or false for a token that may not come")
+        raise ValueError(f"[{place}] must have a number as its bias, or false to forbid the token")
     return LogitBias(token, float(bias))
 
 
