@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ..protocol.errors import PronkError
-from ..protocol.messages.generation import Chunk, Finished, Generate
+from ..protocol.messages.generation import Chunk, Finished, Generate, PositionLogprobs
+from .alignment import Alignment
 
 MAX_ATTEMPTS = 2
 """How often a request is tried before the death of its worker is the client's to know."""
@@ -50,6 +51,8 @@ class Delivery:
 
     pieces: list[str]
     finished: Finished | None
+    logprobs: list[list[PositionLogprobs]] | None = None
+    """Those of each piece, where there are any."""
 
 
 class Stream:
@@ -81,6 +84,7 @@ class Stream:
         self._next_index = 0
         self._shown = False
         self._pieces: list[str] = []
+        self._logprobs: Alignment | None = None
         self._waiting_bytes = 0
         self._finished: Finished | None = None
         self._error: PronkError | None = None
@@ -115,11 +119,16 @@ class Stream:
             return Verdict.GAP
         self._heard_at = time.monotonic()
         self._next_index += len(chunk.tokens)
+        if chunk.logprobs is not None:
+            self._logprobs = self._logprobs or Alignment(len(self._pieces))
+            self._waiting_bytes += self._logprobs.add(chunk.logprobs)
         if not chunk.text:
             return Verdict.GOOD
         self._shown = True
         self.body = b""
         self._pieces.append(chunk.text)
+        if self._logprobs:
+            self._logprobs.release(chunk.text)
         self._waiting_bytes += len(chunk.text.encode()) + _PIECE_OVERHEAD
         self._wake()
         return Verdict.OVERFLOW if self._waiting_bytes > self._limit else Verdict.GOOD
@@ -146,6 +155,7 @@ class Stream:
         self.phase = Phase.WAITING
         self.worker = None
         self._next_index = 0
+        self._logprobs = None
         return True
 
     async def take(self) -> Delivery:
@@ -159,7 +169,8 @@ class Stream:
         pieces, self._pieces, self._waiting_bytes = self._pieces, [], 0
         if self._error and not pieces:
             raise self._error
-        return Delivery(pieces, self._finished)
+        logprobs = self._logprobs.take() if self._logprobs else None
+        return Delivery(pieces, self._finished, logprobs)
 
     def _end(self) -> None:
         self.phase = Phase.ENDED

@@ -23,6 +23,7 @@ from ...protocol.messages.generation import (
     Generate,
     GenerateBody,
     Kind,
+    PositionLogprobs,
     Preload,
     SamplingOptions,
 )
@@ -56,6 +57,7 @@ class GenerationRequest:
     truncate: bool = True
     context: tuple[int, ...] = ()
     return_context: bool = False
+    logprobs: int | None = None
     seed: int | None = None
     """None or negative for a random one."""
     context_length: int | None = None
@@ -88,6 +90,8 @@ class Output:
 
     pieces: list[str]
     completion: Completion | None
+    logprobs: list[list[PositionLogprobs]] | None = None
+    """Those of each piece, where the request asked for them."""
 
 
 class Generation:
@@ -116,7 +120,8 @@ class Generation:
         """
         delivery = await self._stream.take()
         finished = delivery.finished
-        return Output(delivery.pieces, self._account(finished) if finished else None)
+        completion = self._account(finished) if finished else None
+        return Output(delivery.pieces, completion, delivery.logprobs)
 
     def _account(self, finished: Finished) -> Completion:
         ended_at = self._stream.finished_at or time.monotonic_ns()
@@ -185,6 +190,7 @@ class Generations:
             truncate=request.truncate,
             context=list(request.context),
             return_context=request.return_context,
+            logprobs=request.logprobs,
         )
         stream = self._relay.submit(header, encode(body), on_overflow)
         return Generation(self._relay, stream, accepted_at)

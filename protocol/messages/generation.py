@@ -189,7 +189,10 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """A token's bytes, and the natural logarithm of its probability before any sampling option."""
+    """A token's bytes, and the natural logarithm of its probability before any sampling option.
+
+    Of the chosen token the bytes that it adds to the text, of others how they are written.
+    """
 
     piece: bytes
     logprob: Number
@@ -217,7 +220,8 @@ class Chunk:
     """Text that may be shown: less than the tokens say where a stop text or a UTF-8 sequence may
     still complete, and more once it did not."""
     logprobs: list[PositionLogprobs] | None = None
-    """One for each of `tokens`, where the request asked for them."""
+    """One for each of `tokens` but the one that ends the answer, where the request asked for
+    them."""
 
 
 @dataclass(frozen=True, slots=True)

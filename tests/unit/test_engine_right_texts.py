@@ -1,4 +1,4 @@
-"""What is batched, reused, moved and shifted gives right texts all the same, with every kind of model.
+"""What is batched, reused and moved gives right texts all the same, with every kind of model.
 
 See `support.right_text` for what a right text is.
 """

@@ -6,19 +6,16 @@ what to load does that. Nothing here is safe for use from two threads at a time.
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import llama_cpp
-import numpy as np
 
 from ...protocol.errors import Code, PronkError
 from .native_log import NativeLog
-from .sampling import SamplingPlan, draw_seed
 from .vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from .context import Context
 
 _c: Any = llama_cpp  # its stubs describe what ctypes takes only in part
 
@@ -64,76 +61,16 @@ class Model:
         source = _c.llama_model_chat_template(self.handle, None)
         return source.decode("utf-8", "replace") if source else None
 
+    def metadata(self, keys: Iterable[str]) -> dict[str, str]:
+        """Values of the file's metadata, as texts, of those keys that it has."""
+        buffer = ctypes.create_string_buffer(256)
+        found: dict[str, str] = {}
+        for key in keys:
+            size = len(buffer)
+            if _c.llama_model_meta_val_str(self.handle, key.encode(), buffer, size) >= 0:
+                found[key] = buffer.value.decode("utf-8", "replace")
+        return found
+
     def close(self) -> None:
         """Gives the memory back. Contexts of this model must be closed before."""
         _c.llama_model_free(self.handle)
-
-
-class Sampler:
-    """Chooses the tokens of one answer.
-
-    The chain is llama.cpp's, in its order: penalties, top-k, typical, top-p, min-p, temperature,
-    and a draw that is seeded anew for every position.
-    """
-
-    def __init__(self, plan: SamplingPlan, seed: int, vocabulary_size: int) -> None:
-        self._seed = seed
-        self._plan = plan
-        self._chain: Any = _c.llama_sampler_chain_init(_c.llama_sampler_chain_default_params())
-        if plan.penalizes:
-            self._add(
-                _c.llama_sampler_init_penalties(
-                    vocabulary_size,
-                    plan.repeat_last_n,
-                    plan.repeat_penalty,
-                    plan.frequency_penalty,
-                    plan.presence_penalty,
-                )
-            )
-        if plan.greedy:
-            self._add(_c.llama_sampler_init_greedy())
-            return
-        if plan.top_k > 0:
-            self._add(_c.llama_sampler_init_top_k(plan.top_k))
-        if plan.typical_p < 1.0:
-            self._add(_c.llama_sampler_init_typical(plan.typical_p, 1))
-        if plan.top_p < 1.0:
-            self._add(_c.llama_sampler_init_top_p(plan.top_p, 1))
-        if plan.min_p > 0.0:
-            self._add(_c.llama_sampler_init_min_p(plan.min_p, 1))
-        self._add(_c.llama_sampler_init_temp(plan.temperature))
-        self._draw = _c.llama_sampler_chain_n(self._chain)
-        self._add(_c.llama_sampler_init_dist(0))
-
-    def _add(self, sampler: Any) -> None:
-        _c.llama_sampler_chain_add(self._chain, sampler)
-
-    def see(self, tokens: list[int]) -> None:
-        """Tells the penalties which tokens stand before the answer, as far as they look back."""
-        if self._plan.penalizes:
-            for token in tokens[-self._plan.repeat_last_n :]:
-                _c.llama_sampler_accept(self._chain, token)
-
-    def sample(self, context: Context, row: int, index: int) -> int:
-        """The token at `index` of the answer, from the logits of a row of the last decode.
-
-        Raises `DecodeFailed` when these are no numbers.
-        """
-        logits = context.logits(row)
-        # numpy takes NaN for the largest, so this looks at every one of them.
-        likeliest = int(logits.argmax())
-        if not np.isfinite(logits[likeliest]):
-            raise DecodeFailed("the logits are not finite")
-        if self._plan.greedy and not self._plan.penalizes:
-            return likeliest
-        if not self._plan.greedy:
-            _c.llama_sampler_free(_c.llama_sampler_chain_remove(self._chain, self._draw))
-            self._add(_c.llama_sampler_init_dist(draw_seed(self._seed, index)))
-        token = int(_c.llama_sampler_sample(self._chain, context.handle, row))
-        if not 0 <= token < len(logits):
-            raise DecodeFailed(f"the sampler chose {token}")
-        return token
-
-    def close(self) -> None:
-        """Frees the chain."""
-        _c.llama_sampler_free(self._chain)

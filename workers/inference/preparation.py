@@ -6,14 +6,19 @@ steps, so they run in threads beside the engine. Nothing here touches the contex
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 from ...protocol.codec import MalformedMessage, decode
 from ...protocol.messages.generation import Generate, GenerateBody
 from ..conversation.prompt import build_prompt
 from ..conversation.template import ChatTemplate
 from .answer import Answer
-from .llama import Model, Sampler
+from .defaults import METADATA, merged, model_options
+from .llama import Model
+from .samplers import Sampler
 from .sampling import plan_sampling
 from .sequence import Sequence
 from .shift import answer_limit, in_context, kept
@@ -40,12 +45,21 @@ class Preparation:
     """Prepares requests for one model. May be used by several threads at a time."""
 
     def __init__(
-        self, model: Model, context_length: int, *, can_shift: bool, max_body: int
+        self,
+        model: Model,
+        context_length: int,
+        *,
+        can_shift: bool,
+        max_body: int,
+        parameters: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """`context_length` in tokens is what each slot has; `max_body` bounds a body in bytes."""
+        """`context_length` in tokens is what each slot has; `max_body` bounds a body in bytes;
+        `parameters` are those of the model's Modelfile.
+        """
         self._vocabulary = vocabulary = model.vocabulary
         self._context_length = context_length
         self._can_shift = can_shift
+        self._options = model_options(parameters, model.metadata(METADATA))
         self._max_body = max_body
         source = model.chat_template
         self._template = (
@@ -61,7 +75,7 @@ class Preparation:
         body = decode(frame, limit=self._max_body)
         if not isinstance(body, GenerateBody):
             raise MalformedMessage(f"a body is no {type(body).__name__}")
-        options = body.options
+        options = merged(body.options, self._options)
         context_length = min(self._context_length, header.context_length or self._context_length)
         stops = StopMatcher(options.stop or ())
         prompt = build_prompt(body, self._template, self._vocabulary, context_length)
@@ -70,9 +84,7 @@ class Preparation:
         keep = kept(
             options.num_keep, len(prompt), context_length, adds_bos=self._vocabulary.adds_bos
         )
-        sampler = Sampler(
-            plan_sampling(options, context_length), header.seed, self._vocabulary.size
-        )
+        sampler = Sampler(plan_sampling(options, context_length), header.seed, self._vocabulary)
         whole = [*prompt, *body.tokens]
         sampler.see(whole)
         tokens = in_context(whole, len(prompt), context_length, keep)

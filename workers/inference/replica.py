@@ -131,7 +131,11 @@ class Replica:
         )
         engine = Engine(model, plan, load.cache_memory)
         self._preparation = Preparation(
-            model, length, can_shift=engine.context.can_shift, max_body=self._max_body
+            model,
+            length,
+            can_shift=engine.context.can_shift,
+            max_body=self._max_body,
+            parameters=load.model.parameters,
         )
         return engine
 
@@ -220,7 +224,8 @@ class Replica:
 
     def _finish(self, key: Key, request: _Request, now: int) -> Finished:
         prepared = request.prepared
-        assert prepared is not None and prepared.answer.reason is not None
+        assert prepared is not None
+        assert prepared.answer.reason is not None
         request.outcome = Outcome.FINISHED
         accounts = prepared.sequence.accounts
         first_token = accounts.first_token or now

@@ -84,7 +84,9 @@ class KeptPrefixes(Generic[T]):
     """
 
     def __init__(self, limit: int, *, cuttable: bool) -> None:
-        """`limit` in bytes. With `cuttable` false a state serves only what goes on from all of it."""
+        """`limit` in bytes. With `cuttable` false a state serves only what goes on from all of it,
+        and not from a part.
+        """
         self.limit = limit
         self._cuttable = cuttable
         self._kept: OrderedDict[int, _Kept[T]] = OrderedDict()

@@ -28,7 +28,7 @@ class Vocabulary:
 
     def __init__(self, handle: Any) -> None:
         """`handle` is llama.cpp's vocabulary of a loaded model."""
-        self._handle = handle
+        self.handle = handle
         self.size = int(_c.llama_vocab_n_tokens(handle))
         self.bos = self._known(_c.llama_vocab_bos)
         """The token that begins a text, if the model has one."""
@@ -38,7 +38,9 @@ class Vocabulary:
         self.infill = self._find_infill()
         """None for a model that was not taught to fill in."""
         self._splits_by_expression = _c.llama_vocab_type(handle) == _c.LLAMA_VOCAB_TYPE_BPE
+        self._end_tokens: tuple[int, ...] | None = None
         self._pieces: dict[int, bytes] = {}
+        self._written: dict[int, bytes] = {}
         self._longest_piece = 0
 
     def tokenize(self, text: str, *, special: bool = True) -> list[int]:
@@ -57,7 +59,7 @@ class Vocabulary:
         while True:
             tokens = np.empty(room, np.int32)
             count = _c.llama_tokenize(
-                self._handle,
+                self.handle,
                 data,
                 len(data),
                 tokens.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)),
@@ -78,9 +80,23 @@ class Vocabulary:
             piece = self._pieces[token] = self._render(token, special=False)
         return piece
 
+    def written(self, token: int) -> bytes:
+        """How `token` is written, control tokens too."""
+        written = self._written.get(token)
+        if written is None:
+            written = self._written[token] = self._render(token, special=True)
+        return written
+
     def ends_generation(self, token: int) -> bool:
         """Whether the model ends its answer by this token."""
-        return _c.llama_vocab_is_eog(self._handle, token)
+        return _c.llama_vocab_is_eog(self.handle, token)
+
+    @property
+    def end_tokens(self) -> tuple[int, ...]:
+        """Every token by which the model ends its answer."""
+        if self._end_tokens is None:
+            self._end_tokens = tuple(filter(self.ends_generation, range(self.size)))
+        return self._end_tokens
 
     @property
     def bos_text(self) -> str:
@@ -96,7 +112,7 @@ class Vocabulary:
     def longest_piece(self) -> int:
         """Bytes of the longest token: how much text a context can hold at the very most."""
         if not self._longest_piece:
-            measure, handle = _c.llama_token_to_piece, self._handle
+            measure, handle = _c.llama_token_to_piece, self.handle
             # Without room for a piece, the answer is its length with a minus before it.
             lengths = (measure(handle, token, None, 0, 0, True) for token in range(self.size))
             self._longest_piece = -min(lengths)
@@ -104,7 +120,7 @@ class Vocabulary:
 
     def _known(self, which: Any) -> int | None:
         """The token that `which` finds, if it is one of this vocabulary."""
-        token = int(which(self._handle))
+        token = int(which(self.handle))
         return token if 0 <= token < self.size else None
 
     def _find_infill(self) -> Infill | None:
@@ -124,7 +140,7 @@ class Vocabulary:
         room = _USUAL_PIECE
         while True:
             buffer = ctypes.create_string_buffer(room)
-            count = _c.llama_token_to_piece(self._handle, token, buffer, room, 0, special)
+            count = _c.llama_token_to_piece(self.handle, token, buffer, room, 0, special)
             if count >= 0:
                 return buffer.raw[:count]
             room = -count

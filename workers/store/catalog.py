@@ -34,7 +34,7 @@ from .fitting import fitted, fitted_list
 from .gguf_facts import UNKNOWN, HeaderFacts, facts_of
 from .gguf_metadata import InvalidGGUF, read_header
 from .layout import Library, StoredModel
-from .modelfile import TEXT_KINDS, recipe_of
+from .modelfile import TEXT_KINDS, recipe_of, worker_parameters
 from .names import ModelName, parse_name
 
 _log = logging.getLogger(__name__)
@@ -123,8 +123,22 @@ class Catalog:
                 size=model.size,
                 context_length=facts.context_length,
                 details=details_of(model, facts),
+                parameters=self._parameters(model),
             ),
         )
+
+    def _parameters(self, model: StoredModel) -> dict[str, Any]:
+        """What the Modelfile sets; nothing where it cannot be read, which is no reason not to run
+        the model.
+        """
+        layers = [layer for layer in model.layers if layer.kind == "params"]
+        if not layers:
+            return {}
+        try:
+            return worker_parameters(self._library.text(layers[-1]))
+        except Damaged as error:
+            self._noted.warning("parameters ignored", f"{model.name.display}: {error}")
+            return {}
 
     def _list(self, question: ListModels) -> ModelList:
         until = time.monotonic() + _LIST_SECONDS

@@ -15,6 +15,13 @@ TEXT_KINDS = ("template", "system", "params", "license", "messages")
 """Kinds of layers that a `Recipe` is made of."""
 
 _COLUMN = 30
+_MAX_PARAMETERS = 128
+"""Names that a worker hears of."""
+_MAX_NAME = 64
+_MAX_VALUES = 1024
+"""Elements of all lists together."""
+_MAX_CHARACTERS = 32 * 1024
+"""Characters of all texts together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,36 @@ def _parameters(text: str) -> list[tuple[str, Any]]:
         each = cast(list[Any], given) if isinstance(given, list) else [given]
         flat += [(name, one) for one in each if isinstance(one, (str, int, float, bool))]
     return flat
+
+
+def worker_parameters(text: str) -> dict[str, Any]:
+    """What a params layer sets, by name, as far as it can matter to a worker: texts, finite
+    numbers, truth values, and lists of them, in bounds.
+
+    Raises `Damaged` when it is no JSON object.
+    """
+    values: dict[str, list[Any]] = {}
+    lists: set[str] = set()
+    given = _json(text, "parameters")
+    if not isinstance(given, dict):
+        raise Damaged("its parameters are not a JSON object")
+    room, characters = _MAX_VALUES, _MAX_CHARACTERS
+    for name, value in cast(dict[str, Any], given).items():
+        if len(name) > _MAX_NAME or len(values) >= _MAX_PARAMETERS:
+            continue
+        if isinstance(value, list):
+            lists.add(name)
+        each = cast(list[Any], value) if isinstance(value, list) else [value]
+        size = sum(len(one) for one in each if isinstance(one, str))
+        if len(each) > room or size > characters or not all(map(_is_plain, each)):
+            continue
+        room, characters = room - len(each), characters - size
+        values[name] = each
+    return {name: each if name in lists else each[0] for name, each in values.items()}
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, (str, bool, int, float))
 
 
 def _messages(text: str) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import orjson
 
-from ....protocol.messages.generation import Kind
+from ....protocol.messages.generation import Kind, PositionLogprobs, TokenLogprob
 from ...operations.generation import Completion, Output
 
 _SECOND = 1_000_000_000
@@ -48,16 +48,23 @@ class Lines:
 
     def lines(self, output: Output) -> bytes:
         """A line for each piece of text, and the last line where the end has come."""
-        parts = [self._open(text) + self._end_of_piece for text in output.pieces]
+        if output.logprobs is None:
+            parts = [self._open(text) + self._end_of_piece for text in output.pieces]
+        else:
+            parts = list(map(self._line_with, output.pieces, output.logprobs))
         if output.completion:
             parts.append(self.whole("", output.completion))
         return b"".join(parts)
 
-    def whole(self, text: str, completion: Completion) -> bytes:
+    def whole(
+        self, text: str, completion: Completion, logprobs: list[PositionLogprobs] | None = None
+    ) -> bytes:
         """The object that ends an answer, with `text` in it."""
         accounts: dict[str, object] = {"done": True, "done_reason": completion.reason.value}
         if completion.context is not None:
             accounts["context"] = completion.context
+        if logprobs:
+            accounts["logprobs"] = _logprobs(logprobs)
         accounts |= {
             "total_duration": completion.total_duration,
             "load_duration": completion.load_duration,
@@ -73,5 +80,30 @@ class Lines:
         ending = orjson.dumps({"done": True, "done_reason": reason})[1:]
         return b"%s%s,%s\n" % (self._open(""), self._after, ending)
 
+    def _line_with(self, text: str, logprobs: list[PositionLogprobs]) -> bytes:
+        if not logprobs:
+            return self._open(text) + self._end_of_piece
+        ending = orjson.dumps({"done": False, "logprobs": _logprobs(logprobs)})[1:]
+        return b"%s%s,%s\n" % (self._open(text), self._after, ending)
+
     def _open(self, text: str) -> bytes:
         return b"%s%s%s%s" % (self._head, created_at().encode(), self._before, orjson.dumps(text))
+
+
+def _logprobs(positions: list[PositionLogprobs]) -> list[dict[str, object]]:
+    """As Ollama writes them: `top_logprobs` only where some were asked for."""
+    written: list[dict[str, object]] = []
+    for position in positions:
+        token = _logprob(position.chosen)
+        if position.top:
+            token["top_logprobs"] = [_logprob(other) for other in position.top]
+        written.append(token)
+    return written
+
+
+def _logprob(token: TokenLogprob) -> dict[str, object]:
+    return {
+        "token": token.piece.decode("utf-8", "replace"),
+        "logprob": token.logprob,
+        "bytes": list(token.piece),
+    }

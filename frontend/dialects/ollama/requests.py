@@ -27,6 +27,7 @@ from .options import Options, log_ignored
 
 MAX_MESSAGES = 16_384
 MAX_IMAGES = 1_024
+MAX_TOP_LOGPROBS = 20
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -49,6 +50,12 @@ def _thinks(value: object) -> object:
     if value in ("high", "medium", "low", "max"):
         return True
     raise ValueError('must be true, false, "high", "medium" or "low"')
+
+
+def _top_logprobs(value: object) -> int:
+    if type(value) is not int or not 0 <= value <= MAX_TOP_LOGPROBS:
+        raise ValueError(f"must be an integer from 0 to {MAX_TOP_LOGPROBS}")
+    return value
 
 
 def _format(value: object) -> object:
@@ -108,7 +115,7 @@ class _Generation(_Request):
     format: Annotated[Any, BeforeValidator(_format)] = None
     think: Annotated[bool, BeforeValidator(_thinks)] = False
     logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    top_logprobs: Annotated[int, BeforeValidator(_top_logprobs)] | None = None
 
     @property
     def streams(self) -> bool:
@@ -123,13 +130,12 @@ class _Generation(_Request):
     @property
     def num_ctx(self) -> int | None:
         """The context that is asked for, in tokens."""
-        return self.options.num_ctx if self.options else None
+        return self.options.context_length if self.options else None
 
     def _refuse(self, **fields: object) -> None:
         """Raises NOT_IMPLEMENTED for what the API has and this version does not."""
         asked = {
             "format": self.format is not None,
-            "logprobs": bool(self.logprobs or self.top_logprobs),
             **fields,
         }
         for name, is_asked in asked.items():
@@ -145,9 +151,11 @@ class _Generation(_Request):
             "model": self.model,
             "options": options.sampling(),
             "seed": options.seed,
-            "context_length": options.num_ctx,
+            "context_length": options.context_length,
             "keep_alive": self.keep_alive,
             "truncate": self.truncate is not False,
+            # As in Ollama, top_logprobs alone asks for nothing.
+            "logprobs": (self.top_logprobs or 0) if self.logprobs else None,
         }
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 from aiohttp import web
 
 from ....protocol.errors import PronkError
-from ....protocol.messages.generation import Caller, Kind
+from ....protocol.messages.generation import Caller, Kind, PositionLogprobs
 from ....protocol.settings import Settings
 from ...answers import INTERNAL_ERROR, error_body, json_response
 from ...bodies import BodyReader, parse_object
@@ -157,11 +157,14 @@ def _object(body: bytes) -> web.Response:
 async def _collect(generation: Generation, lines: Lines) -> web.StreamResponse:
     """The whole answer in one object."""
     pieces: list[str] = []
+    logprobs: list[PositionLogprobs] = []
     while True:
         output = await generation.take()
         pieces += output.pieces
+        for of_piece in output.logprobs or ():
+            logprobs += of_piece
         if output.completion:
-            return _object(lines.whole("".join(pieces), output.completion))
+            return _object(lines.whole("".join(pieces), output.completion, logprobs))
 
 
 async def _stream(request: web.Request, generation: Generation, lines: Lines) -> web.StreamResponse:
