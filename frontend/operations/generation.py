@@ -16,6 +16,7 @@ from ...protocol.errors import Code, PronkError
 from ...protocol.messages.generation import (
     Caller,
     ChatMessage,
+    Constraint,
     Evict,
     Finished,
     FinishReason,
@@ -53,6 +54,7 @@ class GenerationRequest:
     system: str | None = None
     raw: bool = False
     truncate: bool = True
+    constraint: Constraint | None = None
     context: tuple[int, ...] = ()
     return_context: bool = False
     seed: int | None = None
@@ -178,6 +180,7 @@ class Generations:
             system=request.system,
             raw=request.raw,
             truncate=request.truncate,
+            constraint=request.constraint,
             context=list(request.context),
             return_context=request.return_context,
         )

@@ -73,7 +73,7 @@ class Vocabulary:
     """Between text and token ids."""
 
     def __init__(self, handle: Any) -> None:
-        self._handle = handle
+        self.handle = handle
         self.size = int(_c.llama_vocab_n_tokens(handle))
         bos = int(_c.llama_vocab_bos(handle))
         self.bos = bos if 0 <= bos < self.size else None
@@ -92,7 +92,7 @@ class Vocabulary:
         while True:
             tokens = (ctypes.c_int32 * room)()
             count = _c.llama_tokenize(
-                self._handle, data, len(data), tokens, room, False, True
+                self.handle, data, len(data), tokens, room, False, True
             )  # add_special, parse_special
             if count >= 0:
                 return tokens[:count]
@@ -109,7 +109,7 @@ class Vocabulary:
 
     def ends_generation(self, token: int) -> bool:
         """Whether the model ends its answer by this token."""
-        return _c.llama_vocab_is_eog(self._handle, token)
+        return _c.llama_vocab_is_eog(self.handle, token)
 
     @property
     def bos_text(self) -> str:
@@ -137,7 +137,7 @@ class Vocabulary:
     def _render(self, token: int, *, special: bool) -> bytes:
         while True:
             room = len(self._buffer)
-            count = _c.llama_token_to_piece(self._handle, token, self._buffer, room, 0, special)
+            count = _c.llama_token_to_piece(self.handle, token, self._buffer, room, 0, special)
             if count >= 0:
                 return self._buffer.raw[:count]
             self._buffer = ctypes.create_string_buffer(-count)

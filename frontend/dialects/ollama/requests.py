@@ -21,8 +21,9 @@ from pydantic import (
 
 from ....protocol.durations import parse_duration
 from ....protocol.errors import Code, PronkError
-from ....protocol.messages.generation import ChatMessage, Kind
+from ....protocol.messages.generation import ChatMessage, Constraint, Kind
 from ...operations.generation import GenerationRequest
+from .formats import read_format
 from .options import Options, log_ignored
 
 MAX_MESSAGES = 16_384
@@ -49,14 +50,6 @@ def _thinks(value: object) -> object:
     if value in ("high", "medium", "low", "max"):
         return True
     raise ValueError('must be true, false, "high", "medium" or "low"')
-
-
-def _format(value: object) -> object:
-    if value is None or value == "":
-        return None
-    if value == "json" or isinstance(value, dict):
-        return value
-    raise ValueError('must be "json" or a JSON schema')
 
 
 _Text = Annotated[str, BeforeValidator(_empty_for_null)]
@@ -105,7 +98,7 @@ class _Generation(_Request):
     options: Options | None = None
     keep_alive: Annotated[float | None, BeforeValidator(_duration)] = None
     truncate: bool | None = None
-    format: Annotated[Any, BeforeValidator(_format)] = None
+    format: Annotated[Constraint | None, BeforeValidator(read_format)] = None
     think: Annotated[bool, BeforeValidator(_thinks)] = False
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
@@ -128,7 +121,6 @@ class _Generation(_Request):
     def _refuse(self, **fields: object) -> None:
         """Raises NOT_IMPLEMENTED for what the API has and this version does not."""
         asked = {
-            "format": self.format is not None,
             "logprobs": bool(self.logprobs or self.top_logprobs),
             **fields,
         }
@@ -148,6 +140,7 @@ class _Generation(_Request):
             "context_length": options.num_ctx,
             "keep_alive": self.keep_alive,
             "truncate": self.truncate is not False,
+            "constraint": self.format,
         }
 
 
