@@ -17,6 +17,7 @@ from ...protocol.errors import Code, PronkError
 from ...protocol.messages.generation import (
     Caller,
     ChatMessage,
+    Constraint,
     Evict,
     Finished,
     FinishReason,
@@ -55,6 +56,7 @@ class GenerationRequest:
     system: str | None = None
     raw: bool = False
     truncate: bool = True
+    constraint: Constraint | None = None
     context: tuple[int, ...] = ()
     return_context: bool = False
     logprobs: int | None = None
@@ -188,6 +190,7 @@ class Generations:
             system=request.system,
             raw=request.raw,
             truncate=request.truncate,
+            constraint=request.constraint,
             context=list(request.context),
             return_context=request.return_context,
             logprobs=request.logprobs,

@@ -17,6 +17,7 @@ from ...protocol.deadline import deadline_exceeded, is_over
 from ...protocol.errors import Code
 from ...protocol.messages.failure import Failure
 from .batching import close_ranks, share_step
+from .constraints import ConstraintFailed
 from .context import Context, ContextPlan, State
 from .llama import DecodeFailed, Model, native_log
 from .logprobs import position_logprobs
@@ -192,6 +193,9 @@ class Engine:
                 told = position_logprobs(raw, token, sequence.logprobs, self.vocabulary)
         except DecodeFailed as error:
             self._fail(sequence, step, str(error))
+            return
+        except ConstraintFailed as error:
+            self._leave(sequence, step, Failure(Code.INVALID_REQUEST, f"format: {error}"))
             return
         except Exception:
             _log.exception("request %s", sequence.key[0])

@@ -16,6 +16,7 @@ from ...protocol.messages.generation import Generate, GenerateBody
 from ..conversation.prompt import build_prompt
 from ..conversation.template import ChatTemplate
 from .answer import Answer
+from .constraints import ConstraintCompiler
 from .defaults import METADATA, merged, model_options
 from .llama import Model
 from .samplers import Sampler
@@ -61,6 +62,7 @@ class Preparation:
         self._can_shift = can_shift
         self._options = model_options(parameters, model.metadata(METADATA))
         self._max_body = max_body
+        self._constraints = ConstraintCompiler(vocabulary)
         source = model.chat_template
         self._template = (
             ChatTemplate(source, bos=vocabulary.bos_text, eos=vocabulary.eos_text)
@@ -84,6 +86,10 @@ class Preparation:
         keep = kept(
             options.num_keep, len(prompt), context_length, adds_bos=self._vocabulary.adds_bos
         )
+        form = self._constraints.compile(body.constraint) if body.constraint else None
+        if form:
+            for token in body.tokens:
+                form.accept(token)
         sampler = Sampler(plan_sampling(options, context_length), header.seed, self._vocabulary)
         whole = [*prompt, *body.tokens]
         sampler.see(whole)
@@ -95,6 +101,7 @@ class Preparation:
             limit=limit,
             context_length=context_length,
             sampler=sampler,
+            form=form,
             logprobs=body.logprobs,
             shifts=shifts,
             keep=keep,

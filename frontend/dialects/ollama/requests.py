@@ -21,8 +21,9 @@ from pydantic import (
 
 from ....protocol.durations import parse_duration
 from ....protocol.errors import Code, PronkError
-from ....protocol.messages.generation import ChatMessage, Kind
+from ....protocol.messages.generation import ChatMessage, Constraint, Kind
 from ...operations.generation import GenerationRequest
+from .formats import read_format
 from .options import Options, log_ignored
 
 MAX_MESSAGES = 16_384
@@ -56,14 +57,6 @@ def _top_logprobs(value: object) -> int:
     if type(value) is not int or not 0 <= value <= MAX_TOP_LOGPROBS:
         raise ValueError(f"must be an integer from 0 to {MAX_TOP_LOGPROBS}")
     return value
-
-
-def _format(value: object) -> object:
-    if value is None or value == "":
-        return None
-    if value == "json" or isinstance(value, dict):
-        return value
-    raise ValueError('must be "json" or a JSON schema')
 
 
 _Text = Annotated[str, BeforeValidator(_empty_for_null)]
@@ -112,7 +105,7 @@ class _Generation(_Request):
     options: Options | None = None
     keep_alive: Annotated[float | None, BeforeValidator(_duration)] = None
     truncate: bool | None = None
-    format: Annotated[Any, BeforeValidator(_format)] = None
+    format: Annotated[Constraint | None, BeforeValidator(read_format)] = None
     think: Annotated[bool, BeforeValidator(_thinks)] = False
     logprobs: bool | None = None
     top_logprobs: Annotated[int, BeforeValidator(_top_logprobs)] | None = None
@@ -135,7 +128,6 @@ class _Generation(_Request):
     def _refuse(self, **fields: object) -> None:
         """Raises NOT_IMPLEMENTED for what the API has and this version does not."""
         asked = {
-            "format": self.format is not None,
             **fields,
         }
         for name, is_asked in asked.items():
@@ -156,6 +148,7 @@ class _Generation(_Request):
             "truncate": self.truncate is not False,
             # As in Ollama, top_logprobs alone asks for nothing.
             "logprobs": (self.top_logprobs or 0) if self.logprobs else None,
+            "constraint": self.format,
         }
 
 

@@ -1,0 +1,85 @@
+"""A model's vocabulary as constraints see it."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import llama_cpp
+import numpy as np
+from llguidance import LLTokenizer
+from numpy.typing import NDArray
+
+from .vocabulary import Vocabulary
+
+_c: Any = llama_cpp  # its stubs describe what ctypes takes only in part
+
+_BOUNDS = np.where(
+    np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"),
+    np.float32(np.inf),
+    np.float32(-np.inf),
+)
+"""For each byte of a mask the upper bounds of eight logits."""
+
+
+class TokenTable:
+    """Which tokens write which bytes, and which end an answer. Made once for each model.
+
+    A control token other than those that end an answer has no place in one, whatever a grammar
+    says. Nor has a token that the model's makers added in the shape `<…>`: it is a signal, such as
+    the beginning of a thought, and not text.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        """Reads the whole vocabulary. Safe beside a computation on the same model."""
+        self.size = vocabulary.size
+        tokens, ends = _read(vocabulary)
+        self.tokenizer: LLTokenizer = LLTokenizer.from_llamacpp(  # pyright: ignore
+            tokens=tokens,
+            vocab_ptr=vocabulary.handle,
+            tokenize_fptr=ctypes.cast(_c.llama_cpp._lib.llama_tokenize, ctypes.c_void_p).value,
+            eos_token=ends or None,
+        )
+        usable = np.array([token[:1] != _SPECIAL for token in tokens])
+        usable[ends] = True
+        self.usable = self.empty_mask()
+        packed = np.packbits(usable, bitorder="little")
+        self.usable[: len(packed)] = packed
+        self._bounds = np.empty((len(self.usable), 8), np.float32)
+
+    def empty_mask(self) -> NDArray[np.uint8]:
+        """A mask without any token: a bit for each, the first one lowest, in whole words."""
+        return np.zeros((self.size + 31) // 32 * 4, np.uint8)
+
+    def lower(self, logits: NDArray[np.float32], mask: NDArray[np.uint8]) -> None:
+        """Sets to −∞, in place, all logits whose token is not in `mask`; NaN stays.
+
+        Takes 40 µs for 152,000 tokens, however many are left. For one thread at a time.
+        """
+        np.take(_BOUNDS, mask, axis=0, out=self._bounds, mode="clip")
+        np.minimum(logits, self._bounds.reshape(-1)[: self.size], out=logits)
+
+
+_SPECIAL = b"\xff"
+"""What llguidance takes for the beginning of a token that is no text: no UTF-8 begins so."""
+
+
+def _read(vocabulary: Vocabulary) -> tuple[list[bytes], list[int]]:
+    """The bytes of all tokens, those without text marked, and the ids of those that end."""
+    handle = vocabulary.handle
+    buffer = ctypes.create_string_buffer(4096)  # its own: others use the vocabulary's meanwhile
+    tokens: list[bytes] = []
+    ends: list[int] = []
+    silent = _c.LLAMA_TOKEN_ATTR_CONTROL | _c.LLAMA_TOKEN_ATTR_UNKNOWN
+    for token in range(vocabulary.size):
+        count = _c.llama_token_to_piece(handle, token, buffer, len(buffer), 0, True)
+        text = buffer[: max(count, 0)]
+        attributes = _c.llama_vocab_get_attr(handle, token)
+        added = attributes & _c.LLAMA_TOKEN_ATTR_USER_DEFINED
+        ending = _c.llama_vocab_is_eog(handle, token)
+        if ending:
+            ends.append(token)
+        if ending or attributes & silent or (added and text[:1] == b"<" and text[-1:] == b">"):
+            text = _SPECIAL + text
+        tokens.append(text)
+    return tokens, ends
