@@ -1,9 +1,9 @@
 """Texts to vectors, or to scores: submitted, placed and tried again as a generation is.
 
-`Embed` has two frames like `Generate`: a header for the scheduler, and a body (`EmbedBody`) for the
-worker. There is one answer, `Embedded`, whose second frame holds the numbers. `Started`, `Failed`,
-`Lost`, `Cancel` and `Released` are those of a generation. A frontend splits a long list into several
-messages, so that one of them is a small job and its answer a small message.
+`Embed` has two frames like `Generate`: a header for the scheduler, and a body (`EmbedBody`) for
+the worker. There is one answer, `Embedded`, whose second frame holds the numbers. `Started`,
+`Failed`, `Lost`, `Cancel` and `Released` are those of a generation. A frontend splits a long list
+into several messages, so that one of them is a small job and its answer a small message.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from ...protocol.errors import Code
 from ...protocol.messages.failure import Failure
 from ...protocol.messages.generation import Chunk, Failed, Finished, Generate, GenerateBody
 from ...protocol.messages.placement import Outcome, Released
+from .embedder import Embedder
 from .llama import Context, DecodeFailed, Model, Sampler, native_log
 from .sampling import plan_sampling
 from .sequence import Sequence
@@ -58,21 +59,24 @@ class Engine:
         self.model = Model(path)
         self.vocabulary = self.model.vocabulary
         self.context_length = min(context_length, self.model.trained_context or context_length)
-        self._context = Context(self.model, self.context_length, max(threads, 1), BATCH)
+        self.embedder = Embedder(self.model, context_length, threads)
         self.steps = 0
         """Steps so far: what stands still while there is work has hung."""
         self._run: _Run | None = None
-        self._warm_up()
+        self._context: Context | None = None
+        if self.model.generates:
+            self._context = Context(self.model, self.context_length, max(threads, 1), BATCH)
+            self._warm_up(self._context)
         self.size = native_log.allocated
         """Bytes that the replica takes: weights, KV cache, compute buffers."""
 
-    def _warm_up(self) -> None:
+    def _warm_up(self, context: Context) -> None:
         try:
-            self._context.decode([self.vocabulary.bos or 0], 0, logits=True)
+            context.decode([self.vocabulary.bos or 0], 0, logits=True)
         except DecodeFailed as error:
             _log.error("the first decode failed: %s", error)
             raise self.model.load_error() from None
-        self._context.clear(wipe=True)
+        context.clear(wipe=True)
 
     @property
     def busy(self) -> bool:
@@ -96,6 +100,7 @@ class Engine:
         plan = plan_sampling(body.options, context_length)
         sampler = Sampler(plan, header.seed, self.vocabulary.size)
         sampler.see(sequence.tokens)
+        assert self._context
         self._context.clear()
         self._run = _Run(
             header.request,
@@ -124,11 +129,11 @@ class Engine:
         What goes wrong ends this request with an error and leaves the engine fit for the next.
         """
         run = self._run
-        if run is None:
+        if run is None or self._context is None:
             return []
         self.steps += 1
         try:
-            return self._advance(run)
+            return self._advance(run, self._context)
         except DecodeFailed as error:
             _log.error("request %s: %s", run.request, error)
         except Exception:
@@ -139,19 +144,19 @@ class Engine:
         )
         return [Failed(run.request, run.attempt, failure), self._release(run, Outcome.FAILED)]
 
-    def _advance(self, run: _Run) -> list[Any]:
+    def _advance(self, run: _Run, context: Context) -> list[Any]:
         sequence = run.sequence
         if sequence.reason:  # the earlier attempt died between its last token and its end
             return self._finish(run)
         tokens = sequence.tokens[sequence.position : sequence.position + BATCH]
         position = sequence.position + len(tokens)
         complete = position == len(sequence.tokens)
-        self._context.decode(tokens, sequence.position, logits=complete)
+        context.decode(tokens, sequence.position, logits=complete)
         sequence.position = position
         if not complete:
             return []
         index = sequence.count
-        token = run.sampler.sample(self._context, index)
+        token = run.sampler.sample(context, index)
         run.first_token = run.first_token or time.monotonic_ns()
         chunk = Chunk(run.request, run.attempt, index, [token], sequence.accept(token))
         return [chunk, *self._finish(run)] if sequence.reason else [chunk]
@@ -182,5 +187,7 @@ class Engine:
         """Gives all memory back. The process of a worker just exits instead."""
         if self._run:
             self._release(self._run, Outcome.CANCELLED)
-        self._context.close()
+        if self._context:
+            self._context.close()
+        self.embedder.close()
         self.model.close()

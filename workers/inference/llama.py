@@ -14,6 +14,7 @@ import llama_cpp
 import numpy as np
 
 from ...protocol.errors import Code, PronkError
+from ..architectures import ENCODERS
 from .native_log import NativeLog
 from .sampling import SamplingPlan, draw_seed
 
@@ -47,11 +48,45 @@ class Model:
         self.handle = _c.llama_model_load_from_file(str(path).encode(), params)
         if not self.handle:
             raise self.load_error()
-        if not _c.llama_model_has_decoder(self.handle) or _c.llama_model_has_encoder(self.handle):
-            raise PronkError(Code.LOAD_FAILED, "it is not a model that generates text")
+        architecture = self._metadata("general.architecture")
+        self.generates = architecture not in ENCODERS
+        """Whether the model writes text; one that does not turns it into vectors."""
+        if self.generates and _c.llama_model_has_encoder(self.handle):
+            reason = "it is neither a model that generates text nor one that embeds it"
+            raise PronkError(Code.LOAD_FAILED, reason)
+        pooling = self._metadata(f"{architecture}.pooling_type")
+        self.pooling = int(pooling) if pooling.isdecimal() else None
+        """llama.cpp's number for how tokens' vectors become a text's; None where it is not said."""
         self.vocabulary = Vocabulary(_c.llama_model_get_vocab(self.handle))
         self.trained_context = int(_c.llama_model_n_ctx_train(self.handle))
         """Tokens of context that the model was trained for; 0 where it does not say."""
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the model scores pairs of texts, and gives no vectors."""
+        return self.pooling == _c.LLAMA_POOLING_TYPE_RANK
+
+    @property
+    def classes(self) -> int:
+        """Numbers that a model which ranks gives a pair."""
+        return int(_c.llama_model_n_cls_out(self.handle))
+
+    @property
+    def dimension(self) -> int:
+        """Numbers of a vector."""
+        return int(_c.llama_model_n_embd_out(self.handle))
+
+    @property
+    def pair_template(self) -> str | None:
+        """The text in which a model that ranks wants query and document, if it has one."""
+        source = _c.llama_model_chat_template(self.handle, b"rerank")
+        return source.decode("utf-8", "replace") if source else None
+
+    def _metadata(self, key: str) -> str:
+        """A short value of the file's metadata as text; empty where it has none."""
+        buffer = ctypes.create_string_buffer(128)
+        _c.llama_model_meta_val_str(self.handle, key.encode(), buffer, len(buffer))
+        return buffer.value.decode("utf-8", "replace")
 
     def load_error(self) -> PronkError:
         """What llama.cpp's log says about the call that just failed."""
@@ -81,18 +116,32 @@ class Vocabulary:
         self.adds_bos = self.bos is not None and bool(_c.llama_vocab_get_add_bos(handle))
         """Whether the model expects `bos` at the beginning of every prompt."""
         self._eos = int(_c.llama_vocab_eos(handle))
+        separator = int(_c.llama_vocab_sep(handle))
+        end = self._eos if 0 <= self._eos < self.size else separator
+        self.separators = [
+            token
+            for token, adds in (
+                (end, _c.llama_vocab_get_add_eos),
+                (separator, _c.llama_vocab_get_add_sep),
+            )
+            if 0 <= token < self.size and adds(handle)
+        ]
+        """What stands between the texts of a pair, as llama.cpp puts them together."""
         self._pieces: dict[int, bytes] = {}
         self._longest_piece = 0
         self._buffer = ctypes.create_string_buffer(256)
 
-    def tokenize(self, text: str) -> list[int]:
-        """Token ids of `text`, without a beginning token. Control tokens in it count as such."""
+    def tokenize(self, text: str, *, framed: bool = False) -> list[int]:
+        """Token ids of `text`. Control tokens in it count as such.
+
+        `framed` with the beginning and end tokens that the vocabulary adds to a text.
+        """
         data = text.encode("utf-8", "replace")
         room = len(data) + 8
         while True:
             tokens = (ctypes.c_int32 * room)()
             count = _c.llama_tokenize(
-                self._handle, data, len(data), tokens, room, False, True
+                self._handle, data, len(data), tokens, room, framed, True
             )  # add_special, parse_special
             if count >= 0:
                 return tokens[:count]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...protocol.codec import MalformedMessage, decode
 from ...protocol.errors import Code, PronkError
+from ...protocol.messages.embedding import Embed, EmbedBody
 from ...protocol.messages.failure import Failure
 from ...protocol.messages.fleet import LoadedModel
 from ...protocol.messages.generation import Cancel, Failed, Generate, GenerateBody
@@ -25,6 +26,7 @@ from ..conversation.prompt import build_prompt
 from ..conversation.template import ChatTemplate
 
 if TYPE_CHECKING:
+    from .embedding_inputs import InputPreparer
     from .engine import Engine
 
 _log = logging.getLogger(__name__)
@@ -45,18 +47,20 @@ class EngineThread(threading.Thread):
         self._load = load
         self._max_body = max_body
         self._post = post
-        self._commands: SimpleQueue[Cancel | tuple[Generate, bytes]] = SimpleQueue()
+        self._commands: SimpleQueue[Cancel | tuple[Generate | Embed, bytes]] = SimpleQueue()
         self._engine: Engine | None = None
         self._template: ChatTemplate | None = None
+        self._inputs: InputPreparer | None = None
         self._prepared = 0
 
     @property
     def steps(self) -> int:
         """Changes as long as the engine gets anywhere. May be read by any thread."""
-        return self._prepared + (self._engine.steps if self._engine else 0)
+        engine = self._engine
+        return self._prepared + (engine.steps + engine.embedder.steps if engine else 0)
 
-    def submit(self, header: Generate, body: bytes) -> None:
-        """Hands over a request, when no other one is there. `body` is a `GenerateBody` frame."""
+    def submit(self, header: Generate | Embed, body: bytes) -> None:
+        """Hands over a request, when no other one is there. `body` is its second frame."""
         self._commands.put((header, body))
 
     def cancel(self, cancel: Cancel) -> None:
@@ -76,11 +80,11 @@ class EngineThread(threading.Thread):
             self._post_load_failure(PronkError(Code.LOAD_FAILED, reason))
             return
         while True:
-            while not engine.busy or not self._commands.empty():
+            while not (engine.busy or engine.embedder.busy) or not self._commands.empty():
                 messages = self._obey(engine, self._commands.get())
                 if messages:
                     self._post(messages)
-            messages = engine.step()
+            messages = engine.step() + engine.embedder.step()
             if messages:
                 self._post(messages)
 
@@ -88,6 +92,7 @@ class EngineThread(threading.Thread):
         began = time.monotonic_ns()
         model = self._load.model
         # Only now: importing llama_cpp takes hold of devices.
+        from .embedding_inputs import InputPreparer
         from .engine import Engine
 
         engine = Engine(Path(model.weights), self._load.context_length, self._load.threads)
@@ -95,6 +100,12 @@ class EngineThread(threading.Thread):
         if source:
             vocabulary = engine.vocabulary
             self._template = ChatTemplate(source, bos=vocabulary.bos_text, eos=vocabulary.eos_text)
+        self._inputs = InputPreparer(
+            engine.vocabulary,
+            ranks=engine.model.ranks,
+            context_length=engine.embedder.context_length,
+            pair_template=engine.model.pair_template,
+        )
         self._engine = engine
         loaded = LoadedModel(
             model.name,
@@ -112,14 +123,22 @@ class EngineThread(threading.Thread):
         failure = Failure(Code.LOAD_FAILED, message)
         self._post([LoadFailed(self._load.model.digest, failure)])
 
-    def _obey(self, engine: Engine, command: Cancel | tuple[Generate, bytes]) -> list[Any]:
+    def _obey(self, engine: Engine, command: Cancel | tuple[Generate | Embed, bytes]) -> list[Any]:
         if isinstance(command, Cancel):
-            return engine.cancel(command.request, command.attempt)
+            key = (command.request, command.attempt)
+            return engine.cancel(*key) + engine.embedder.cancel(*key)
         header, frame = command
         try:
             body = decode(frame, limit=self._max_body)
+            if isinstance(header, Embed):
+                self._embed(engine, header, body)
+                return []
             if not isinstance(body, GenerateBody):
                 raise MalformedMessage(f"a body is no {type(body).__name__}")
+            if not engine.model.generates:
+                raise PronkError(
+                    Code.INVALID_REQUEST, "the model turns texts into vectors and writes none"
+                )
             context_length = engine.context_for(header)
             prompt = build_prompt(body, self._template, engine.vocabulary, context_length)
             self._prepared += 1
@@ -137,3 +156,12 @@ class EngineThread(threading.Thread):
             Failed(header.request, header.attempt, failure),
             Released(header.request, header.attempt, Outcome.FAILED, 0),
         ]
+
+    def _embed(self, engine: Engine, header: Embed, body: Any) -> None:
+        """Raises `PronkError` when the model cannot do what is asked, or an input is too long."""
+        if not isinstance(body, EmbedBody):
+            raise MalformedMessage(f"a body is no {type(body).__name__}")
+        assert self._inputs
+        inputs = self._inputs.prepare(body, header.context_length)
+        self._prepared += 1
+        engine.embedder.submit(header, inputs)
