@@ -19,6 +19,7 @@ from ..protocol.codec import VERSION
 from ..protocol.deadline import deadline_exceeded, is_over
 from ..protocol.errors import Code, PronkError
 from ..protocol.logs import RateLimitedLog
+from ..protocol.messages.embedding import Embed, Embedded
 from ..protocol.messages.failure import Failure
 from ..protocol.messages.fleet import Hello, RequestReport, Role
 from ..protocol.messages.generation import (
@@ -37,8 +38,9 @@ from ..protocol.messages.status import ListRunning, RunningList
 from ..protocol.process import new_incarnation, own_identity
 from ..protocol.settings import Settings
 from ..protocol.state import StateDirectory
+from .exchange import Answer, Exchange, Phase
 from .link import GONE, SchedulerLink, unavailable
-from .stream import Phase, Stream, Verdict
+from .stream import Stream, Verdict
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +66,7 @@ class Relay:
         on_refused: Callable[[Failure], None] = lambda failure: None,
     ) -> None:
         self._settings = settings
-        self._streams: dict[str, Stream] = {}
+        self._exchanges: dict[str, Exchange] = {}
         self._odd = RateLimitedLog(_log)
         self._closing: PronkError | None = None
         self.incarnation = new_incarnation()
@@ -91,6 +93,18 @@ class Relay:
         `on_overflow` is called when the client left more than `max_stream_buffer` bytes waiting.
         Raises `PronkError` when the body is over its bound, or nothing can be submitted now.
         """
+        stream = Stream(header, body, self._settings.max_stream_buffer, on_overflow)
+        self._begin(stream)
+        return stream
+
+    def submit_embed(self, header: Embed, body: bytes) -> Answer:
+        """Sends a request that has one answer on its way, as `submit` does."""
+        answer = Answer(header, body)
+        self._begin(answer)
+        return answer
+
+    def _begin(self, exchange: Exchange) -> None:
+        body = exchange.body
         if self._closing:
             raise self._closing
         if len(body) > self._settings.max_generation_body:
@@ -100,15 +114,13 @@ class Relay:
                 f"{self._settings.max_generation_body} (PRONK_MAX_GENERATION_BODY)",
             )
         self._make_room(body)
-        stream = Stream(header, body, self._settings.max_stream_buffer, on_overflow)
-        self._streams[header.request] = stream
-        self._submit(stream)
-        return stream
+        self._exchanges[exchange.header.request] = exchange
+        self._submit(exchange)
 
-    def abandon(self, stream: Stream) -> None:
-        """Ends a stream that nobody waits for any more. May be called for one that has ended."""
-        if self._streams.get(stream.header.request) is stream:
-            self._end(stream, PronkError(Code.CANCELLED, "the client went away"))
+    def abandon(self, exchange: Exchange) -> None:
+        """Ends an exchange that nobody waits for any more. May be called for one that has ended."""
+        if self._exchanges.get(exchange.header.request) is exchange:
+            self._end(exchange, PronkError(Code.CANCELLED, "the client went away"))
 
     async def preload(self, question: Preload) -> None:
         """Returns when the model is ready. Raises `PronkError` when it does not become so."""
@@ -131,8 +143,8 @@ class Relay:
     def drain(self, error: PronkError) -> None:
         """Ends everything with `error`, and refuses what comes after it."""
         self._closing = error
-        for stream in list(self._streams.values()):
-            self._end(stream, error)
+        for exchange in list(self._exchanges.values()):
+            self._end(exchange, error)
         self._link.fail_questions(error)
 
     def close(self) -> None:
@@ -151,7 +163,11 @@ class Relay:
             raise unavailable()
         if self._link.up:
             return
-        held = [stream.body for stream in self._streams.values() if stream.phase is Phase.WAITING]
+        held = [
+            exchange.body
+            for exchange in self._exchanges.values()
+            if exchange.phase is Phase.WAITING
+        ]
         size = len(body) + sum(map(len, held))
         if len(held) >= self._settings.max_queue or size > self._settings.max_queue_bytes:
             raise PronkError(
@@ -175,42 +191,42 @@ class Relay:
             process=self._identity,
             endpoint=self.endpoint,
             requests=[
-                RequestReport(*stream.key, frontend=self.incarnation, worker=stream.worker)
-                for stream in self._streams.values()
+                RequestReport(*exchange.key, frontend=self.incarnation, worker=exchange.worker)
+                for exchange in self._exchanges.values()
             ],
         )
 
     def _submit_waiting(self) -> None:
-        for stream in list(self._streams.values()):
-            if stream.phase is Phase.WAITING:
-                self._submit(stream)
+        for exchange in list(self._exchanges.values()):
+            if exchange.phase is Phase.WAITING:
+                self._submit(exchange)
 
-    def _submit(self, stream: Stream) -> None:
-        if not self._link.send(stream.header, stream.body):
-            self._end(stream, unavailable())
+    def _submit(self, exchange: Exchange) -> None:
+        if not self._link.send(exchange.header, exchange.body):
+            self._end(exchange, unavailable())
 
     def _beat(self) -> int:
         if self._link.silence > GONE:
-            for stream in list(self._streams.values()):
-                if stream.phase is Phase.WAITING:
-                    self._end(stream, unavailable())
+            for exchange in list(self._exchanges.values()):
+                if exchange.phase is Phase.WAITING:
+                    self._end(exchange, unavailable())
         moment = time.time()
-        for stream in list(self._streams.values()):
-            if is_over(stream.header.deadline, moment):
-                self._end(stream, deadline_exceeded())
-        if [stream for stream in self._streams.values() if stream.is_silent(SILENCE)]:
+        for exchange in list(self._exchanges.values()):
+            if is_over(exchange.header.deadline, moment):
+                self._end(exchange, deadline_exceeded())
+        if [exchange for exchange in self._exchanges.values() if exchange.is_silent(SILENCE)]:
             # Its end may have been lost, where our socket could not be reached.
             self._link.announce_again()
-        return len(self._streams)
+        return len(self._exchanges)
 
     def _from_scheduler(self, message: Any) -> None:
         match message:
             case Failed(request, attempt, failure):
-                if stream := self._current(request, attempt):
-                    self._finish(stream, failure.error())
+                if exchange := self._current(request, attempt):
+                    self._finish(exchange, failure.error())
             case Lost(request, attempt, failure):
-                if stream := self._current(request, attempt):
-                    self._attempt_lost(stream, failure.error())
+                if exchange := self._current(request, attempt):
+                    self._attempt_lost(exchange, failure.error())
             case _:
                 self._odd.warning("unexpected message", f"{type(message).__name__} (scheduler)")
 
@@ -225,22 +241,28 @@ class Relay:
                 self._awaited(worker, request, attempt)
             case Finished(request, attempt):
                 stream = self._awaited(worker, request, attempt)
-                if stream and stream.finish(message) is Verdict.GAP:
-                    self._attempt_lost(stream, _incomplete())
+                if isinstance(stream, Stream) and stream.finish(message) is Verdict.GOOD:
+                    self._exchanges.pop(request)
                 elif stream:
-                    self._streams.pop(request)
+                    self._attempt_lost(stream, _incomplete())
+            case Embedded(request, attempt):
+                answer = self._awaited(worker, request, attempt)
+                if isinstance(answer, Answer) and answer.finish(message, body):
+                    self._exchanges.pop(request)
+                elif answer:
+                    self._attempt_lost(answer, _incomplete())
             case Failed(request, attempt, failure):
-                if stream := self._claimed(worker, request, attempt):
-                    self._finish(stream, failure.error())
+                if exchange := self._claimed(worker, request, attempt):
+                    self._finish(exchange, failure.error())
             case Lost(request, attempt, failure):
-                if stream := self._claimed(worker, request, attempt):
-                    self._attempt_lost(stream, failure.error())
+                if exchange := self._claimed(worker, request, attempt):
+                    self._attempt_lost(exchange, failure.error())
             case _:
                 self._odd.warning("unexpected message", f"{type(message).__name__} from {worker}")
 
     def _on_chunk(self, worker: str, chunk: Chunk) -> None:
         stream = self._awaited(worker, chunk.request, chunk.attempt)
-        if stream is None:
+        if not isinstance(stream, Stream):
             return
         match stream.add(chunk):
             case Verdict.GOOD:
@@ -258,51 +280,51 @@ class Relay:
                 )
                 stream.on_overflow()
 
-    def _awaited(self, worker: str, request: str, attempt: int) -> Stream | None:
-        """The stream that this worker's message belongs to, running from now on.
+    def _awaited(self, worker: str, request: str, attempt: int) -> Exchange | None:
+        """The exchange that this worker's message belongs to, running from now on.
 
         What nobody waits for is cancelled: its client left while the request was on its way.
         """
-        if stream := self._claimed(worker, request, attempt):
-            stream.started(worker)
-            return stream
+        if exchange := self._claimed(worker, request, attempt):
+            exchange.started(worker)
+            return exchange
         self._router.send(worker, Cancel(request, attempt))
         return None
 
-    def _claimed(self, worker: str, request: str, attempt: int) -> Stream | None:
-        """The stream that this worker may speak for: two have it after some restarts."""
-        stream = self._current(request, attempt)
-        return stream if stream and stream.worker in (None, worker) else None
+    def _claimed(self, worker: str, request: str, attempt: int) -> Exchange | None:
+        """The exchange that this worker may speak for: two have it after some restarts."""
+        exchange = self._current(request, attempt)
+        return exchange if exchange and exchange.worker in (None, worker) else None
 
     def _forget_worker(self, worker: str) -> None:
         self._odd.warning("stuck worker", f"{worker} takes no messages")
 
     # Both
 
-    def _current(self, request: str, attempt: int) -> Stream | None:
-        stream = self._streams.get(request)
-        return stream if stream and stream.header.attempt == attempt else None
+    def _current(self, request: str, attempt: int) -> Exchange | None:
+        exchange = self._exchanges.get(request)
+        return exchange if exchange and exchange.header.attempt == attempt else None
 
-    def _attempt_lost(self, stream: Stream, error: PronkError) -> None:
-        if stream.try_again():
-            _log.info("request %s: attempt %d follows a lost one", *stream.key)
-            self._submit(stream)
+    def _attempt_lost(self, exchange: Exchange, error: PronkError) -> None:
+        if exchange.try_again():
+            _log.info("request %s: attempt %d follows a lost one", *exchange.key)
+            self._submit(exchange)
         else:
-            self._finish(stream, error)
+            self._finish(exchange, error)
 
-    def _finish(self, stream: Stream, error: PronkError) -> None:
-        self._streams.pop(stream.header.request, None)
-        stream.fail(error)
+    def _finish(self, exchange: Exchange, error: PronkError) -> None:
+        self._exchanges.pop(exchange.header.request, None)
+        exchange.fail(error)
 
-    def _end(self, stream: Stream, error: PronkError) -> None:
-        """Ends a stream that others may still be working on."""
-        self._cancel(stream)
-        self._finish(stream, error)
+    def _end(self, exchange: Exchange, error: PronkError) -> None:
+        """Ends an exchange that others may still be working on."""
+        self._cancel(exchange)
+        self._finish(exchange, error)
 
-    def _cancel(self, stream: Stream) -> None:
-        message = Cancel(*stream.key)
-        if stream.worker:
-            self._router.send(stream.worker, message)
+    def _cancel(self, exchange: Exchange) -> None:
+        message = Cancel(*exchange.key)
+        if exchange.worker:
+            self._router.send(exchange.worker, message)
         self._link.send(message)
 
 

@@ -22,6 +22,7 @@ from .answers import errors_as_json
 from .bodies import BodyReader
 from .dialects.ollama.routes import OllamaDialect
 from .library import Library
+from .operations.embedding import Embeddings
 from .operations.generation import Generations
 from .operations.models import Models
 from .operations.status import VERSION, Status
@@ -68,6 +69,7 @@ class Frontend:
             BodyReader(settings.max_queue_bytes),
             models,
             Generations(models, self._relay, settings.request_timeout),
+            Embeddings(models, self._relay, settings.request_timeout),
             Status(self._relay),
         )
         origins = Origins(settings.origins, str(listener.getsockname()[0]))

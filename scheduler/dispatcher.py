@@ -15,7 +15,7 @@ from collections.abc import Callable
 from ..protocol.channels import Router
 from ..protocol.errors import Code, PronkError
 from ..protocol.messages.failure import Failure
-from ..protocol.messages.generation import Failed, Generate, Lost, Preload, Preloaded
+from ..protocol.messages.generation import Failed, Lost, Preload, Preloaded
 from ..protocol.messages.library import DescribeModel, ModelDescribed
 from ..protocol.messages.placement import Unload
 from ..protocol.questions import Questions
@@ -133,7 +133,7 @@ class Dispatcher:
 
     def _dispatch(self, key: RequestKey, worker: Worker) -> None:
         waiting = self._fleet.waiting[key]
-        if not isinstance(waiting.header, Generate):
+        if isinstance(waiting.header, Preload):
             return  # a preload takes no slot: it is answered as soon as a replica suits it
         self._fleet.remove_waiting(key)
         if not worker.running:

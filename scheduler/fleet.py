@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ..protocol.messages.embedding import Embed
 from ..protocol.messages.fleet import LoadedModel, ProcessIdentity
 from ..protocol.messages.generation import Generate, Preload
 from ..protocol.messages.library import ModelFacts
@@ -101,7 +102,7 @@ class Worker(Peer):
 class Waiting:
     """A request that no worker has yet. A preload is one without a body and without an answer."""
 
-    header: Generate | Preload
+    header: Generate | Embed | Preload
     frontend: str
     body: bytes = b""
     since: float = field(default_factory=time.monotonic)
@@ -110,7 +111,7 @@ class Waiting:
     @property
     def key(self) -> RequestKey:
         """Request and attempt; a preload is never tried again."""
-        attempt = self.header.attempt if isinstance(self.header, Generate) else 1
+        attempt = 1 if isinstance(self.header, Preload) else self.header.attempt
         return self.header.request, attempt
 
     @property

@@ -19,6 +19,7 @@ from ..protocol.codec import VERSION
 from ..protocol.deadline import deadline_exceeded, is_over
 from ..protocol.errors import Code
 from ..protocol.logs import RateLimitedLog
+from ..protocol.messages.embedding import Embed
 from ..protocol.messages.failure import Failure
 from ..protocol.messages.fleet import (
     Hello,
@@ -75,7 +76,8 @@ class Scheduler:
         }
         self._from_frontend: dict[str, Callable[[Frontend, Any, bytes], None]] = {
             PeerHeartbeat.__name__: lambda frontend, message, body: None,
-            Generate.__name__: self._on_generate,
+            Generate.__name__: self._on_request,
+            Embed.__name__: self._on_request,
             Preload.__name__: self._on_preload,
             Evict.__name__: self._on_evict,
             Cancel.__name__: self._on_cancel,
@@ -211,7 +213,7 @@ class Scheduler:
             worker.steps = beat.steps
             worker.progressed = worker.heard
 
-    def _on_generate(self, frontend: Frontend, header: Generate, body: bytes) -> None:
+    def _on_request(self, frontend: Frontend, header: Generate | Embed, body: bytes) -> None:
         key = (header.request, header.attempt)
         if key in self._fleet.waiting or self._fleet.runs(key):
             return  # submitted again after a restart, and known already

@@ -35,12 +35,12 @@ class FrontendLink:
             self._give_up,
         )
 
-    def send(self, message: Any) -> None:
+    def send(self, message: Any, body: bytes = b"") -> None:
         """Sends now or soon. A frontend for which too much waits counts as stuck."""
         if self.closed:
             return
         self.last_used = time.monotonic()
-        if not self._dealer.send(message):
+        if not self._dealer.send(message, body):
             self._give_up()
 
     def _give_up(self) -> None:

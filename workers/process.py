@@ -28,6 +28,7 @@ from ..protocol.channels import Dealer
 from ..protocol.codec import VERSION
 from ..protocol.errors import Code, PronkError
 from ..protocol.logs import RateLimitedLog, configure_logging
+from ..protocol.messages.embedding import Embed, Embedded
 from ..protocol.messages.failure import Failure
 from ..protocol.messages.fleet import (
     Hello,
@@ -56,6 +57,7 @@ from ..protocol.settings import Settings, load_settings
 from ..protocol.state import StateDirectory
 from .crashes import CrashRecord
 from .frontends import FrontendLink
+from .inference.messages import WithNumbers
 from .inference.replica import Replica
 
 _log = logging.getLogger(__name__)
@@ -79,7 +81,7 @@ class Worker:
         self._phase = WorkerPhase.BLANK
         self._model: LoadedModel | None = None
         self._replica: Replica | None = None
-        self._running: dict[_Key, tuple[Generate, FrontendLink]] = {}
+        self._running: dict[_Key, tuple[Generate | Embed, FrontendLink]] = {}
         self._links: dict[str, FrontendLink] = {}
         self._boot_id: str | None = None
         self._ignored = RateLimitedLog(_log)
@@ -143,7 +145,7 @@ class Worker:
 
     def _on_scheduler(self, message: Any, body: bytes) -> None:
         match message:
-            case Generate():
+            case Generate() | Embed():
                 self._accept(message, body)
             case Cancel():
                 self._cancel(message)
@@ -187,7 +189,7 @@ class Worker:
 
     # --- requests
 
-    def _accept(self, header: Generate, body: bytes) -> None:
+    def _accept(self, header: Generate | Embed, body: bytes) -> None:
         link = self._link(header.reply_to)
         if link is None:
             self._release_unstarted(header)
@@ -201,21 +203,21 @@ class Worker:
             self._replica.submit(header, body)
         link.send(Started(header.request, header.attempt, self._incarnation))
 
-    def _can_take(self, header: Generate) -> bool:
+    def _can_take(self, header: Generate | Embed) -> bool:
         return (
             self._model is not None
             and self._model.digest == header.digest
             and len(self._running) < self._model.slots
         )
 
-    def _bounce(self, header: Generate, link: FrontendLink) -> None:
+    def _bounce(self, header: Generate | Embed, link: FrontendLink) -> None:
         """Returns a request that this worker cannot take: the scheduler saw another world."""
         self._ignored.warning("bounced request", f"while {self._phase}")
         failure = Failure(Code.UNAVAILABLE, "the model moved under this request; try again", 1.0)
         link.send(Lost(header.request, header.attempt, failure))
         self._release_unstarted(header)
 
-    def _release_unstarted(self, header: Generate) -> None:
+    def _release_unstarted(self, header: Generate | Embed) -> None:
         self._scheduler.send(Released(header.request, header.attempt, Outcome.FAILED, 0))
 
     def _cancel(self, cancel: Cancel) -> None:
@@ -279,6 +281,8 @@ class Worker:
             match message:
                 case Finished(request, attempt) | Failed(request, attempt):
                     self._running[request, attempt][1].send(message)
+                case WithNumbers(Embedded(request, attempt) as embedded, numbers):
+                    self._running[request, attempt][1].send(embedded, numbers)
                 case Released(request, attempt):
                     del self._running[request, attempt]
                     self._scheduler.send(message)

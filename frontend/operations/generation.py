@@ -177,7 +177,7 @@ class Generations:
             reply_to=self._relay.endpoint,
             seed=resolve_seed(request.seed),
             cost=_cost(request, parts),
-            keep_alive=_keep_alive(request.keep_alive),
+            keep_alive=bounded_keep_alive(request.keep_alive),
             context_length=request.context_length,
             deadline=deadline,
             prefix=prefix_chain(model.digest, parts),
@@ -215,7 +215,7 @@ class Generations:
                 model=model.name,
                 digest=model.digest,
                 caller=caller,
-                keep_alive=_keep_alive(keep_alive),
+                keep_alive=bounded_keep_alive(keep_alive),
                 context_length=context_length,
             )
         )
@@ -234,7 +234,11 @@ def resolve_seed(seed: int | None) -> int:
     return secrets.randbits(32) if seed is None or seed < 0 else seed & 0xFFFFFFFF
 
 
-def _keep_alive(seconds: float | None) -> float | None:
+def bounded_keep_alive(seconds: float | None) -> float | None:
+    """A stay in seconds as messages carry it: a very long one is for ever.
+
+    Raises `PronkError` when it is not finite.
+    """
     if seconds is not None and not math.isfinite(seconds):
         raise PronkError(Code.INVALID_REQUEST, "keep_alive: is not a finite duration")
     if seconds is None or seconds <= FOR_EVER:

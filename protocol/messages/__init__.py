@@ -3,6 +3,7 @@
 - `fleet`: everyone with the scheduler: who is there, alive, and what it holds
 - `placement`: the scheduler with workers: which model a worker has
 - `generation`: one request's life, between frontend, scheduler and worker
+- `embedding`: the same for texts that become vectors
 - `library`: questions to the store
 - `status`: questions to the scheduler
 
@@ -13,11 +14,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import fleet, generation, library, placement, status
+from . import embedding, fleet, generation, library, placement, status
 
 MESSAGES: dict[str, type[Any]] = {
     message.__name__: message
-    for module in (fleet, placement, generation, library, status)
+    for module in (fleet, placement, generation, embedding, library, status)
     for message in module.MESSAGES
 }
 """Message classes by the name that stands on the wire."""

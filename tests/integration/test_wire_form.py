@@ -132,7 +132,8 @@ def test_raw_prompts_go_to_the_model_as_they_are(http: httpx.Client):
 
 def test_each_line_is_sent_when_it_is_there(server: Server):
     """The first line can be read before the last one exists."""
-    body = b'{"model":"demo","prompt":"Count to 100.","options":{"temperature":0}}'
+    endless = b'{"ignore_eos":true,"num_predict":30000}'
+    body = b'{"model":"demo","prompt":"Count to 100.","options":%s}' % endless
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         connection.sendall(
             b"POST /api/generate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n%s"

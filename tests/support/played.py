@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import struct
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ import aiohttp
 from pronk.frontend.server import Frontend
 from pronk.protocol.channels import Dealer, Router
 from pronk.protocol.errors import Code
+from pronk.protocol.messages.embedding import Embed, Embedded
 from pronk.protocol.messages.failure import Failure
 from pronk.protocol.messages.fleet import (
     Hello,
@@ -69,7 +71,7 @@ async def until(condition: Callable[[], Any], what: str) -> Any:
 class PlayedWorker:
     """Answers as a worker does: straight to the frontend."""
 
-    def __init__(self, header: Generate) -> None:
+    def __init__(self, header: Generate | Embed) -> None:
         self.id = new_incarnation()
         self.header = header
         self.cancelled: list[Cancel] = []
@@ -106,6 +108,11 @@ class PlayedWorker:
             )
         )
 
+    def embedded(self, *rows: list[float], missing: int = 0) -> None:
+        numbers = b"".join(struct.pack(f"<{len(row)}f", *row) for row in rows)
+        message = Embedded(self.header.request, self.header.attempt, len(rows), len(rows[0]), 3)
+        self._dealer.send(message, numbers[: len(numbers) - missing])
+
     def failed(self, code: Code, message: str) -> None:
         failure = Failure(code, message)
         self._dealer.send(Failed(self.header.request, self.header.attempt, failure))
@@ -130,6 +137,7 @@ class PlayedScheduler:
         self.bodies: dict[tuple[str, int], bytes] = {}
         self.workers: list[PlayedWorker] = []
         self.on_generate: Callable[[Generate], None] = lambda header: None
+        self.on_embed: Callable[[Embed], None] = lambda header: None
         self.running: list[RunningModel] = []
         self._router = Router(state.scheduler, self._received, max_body=100 * 2**20)
         self._beating = asyncio.create_task(self._beat())
@@ -137,7 +145,7 @@ class PlayedScheduler:
     def all(self, kind: type[Any]) -> list[Any]:
         return [message for message in self.seen if isinstance(message, kind)]
 
-    def worker(self, header: Generate) -> PlayedWorker:
+    def worker(self, header: Generate | Embed) -> PlayedWorker:
         self.workers.append(PlayedWorker(header))
         return self.workers[-1]
 
@@ -164,6 +172,9 @@ class PlayedScheduler:
             case Generate():
                 self.bodies[message.request, message.attempt] = body
                 self.on_generate(message)
+            case Embed():
+                self.bodies[message.request, message.attempt] = body
+                self.on_embed(message)
             case Preload():
                 self.tell(Preloaded(message.request))
             case Evict():

@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 
 from pronk.protocol.errors import Code
-from pronk.protocol.messages import failure, fleet, generation, library, placement, status
+from pronk.protocol.messages import (
+    embedding,
+    failure,
+    fleet,
+    generation,
+    library,
+    placement,
+    status,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMED_TEST = re.compile(r"`((?:unit|integration)/\w+\.py)::(\w+)`")
@@ -58,7 +66,7 @@ def test_the_protocol_page_lists_every_field_of_every_message():
         name: re.findall(r"`([^`]+)`", fields)
         for name, fields in re.findall(r"^\| `?(\w+)`? \| (.*) \|$", page, re.MULTILINE)
     }
-    modules = (failure, fleet, placement, generation, library, status)
+    modules = (failure, fleet, placement, generation, embedding, library, status)
     classes = [
         value
         for module in modules

@@ -255,7 +255,7 @@ async def test_what_is_asked_in_a_silence_too_short_to_be_noticed_is_submitted_a
         await until(lambda: not relay._link.up, "the scheduler counts as down")
         question = QUESTION | {"stream": False}
         asking = asyncio.create_task(stack.request("POST", "/api/chat", json=question))
-        await until(lambda: relay._streams, "the request is accepted")
+        await until(lambda: relay._exchanges, "the request is accepted")
         assert not stack.scheduler.all(Generate)
         stack.scheduler.silent = False
         await until(asking.done, "the answer")

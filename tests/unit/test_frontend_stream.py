@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from pronk.frontend.stream import MAX_ATTEMPTS, Phase, Stream, Verdict
+from pronk.frontend.exchange import MAX_ATTEMPTS, Phase
+from pronk.frontend.stream import Stream, Verdict
 from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.messages.generation import Caller, Chunk, Finished, FinishReason, Generate
 

@@ -14,6 +14,7 @@ from typing import Any
 import llama_cpp
 
 from ...protocol.errors import Code, PronkError
+from ..architectures import ENCODERS
 from .native_log import NativeLog
 from .vocabulary import Vocabulary
 
@@ -44,11 +45,39 @@ class Model:
         self.handle = _c.llama_model_load_from_file(str(path).encode(), params)
         if not self.handle:
             raise self.load_error()
-        if not _c.llama_model_has_decoder(self.handle) or _c.llama_model_has_encoder(self.handle):
-            raise PronkError(Code.LOAD_FAILED, "it is not a model that generates text")
+        architecture = self._metadata("general.architecture")
+        self.generates = architecture not in ENCODERS
+        """Whether the model writes text; one that does not turns it into vectors."""
+        if self.generates and _c.llama_model_has_encoder(self.handle):
+            reason = "it is neither a model that generates text nor one that embeds it"
+            raise PronkError(Code.LOAD_FAILED, reason)
+        pooling = self._metadata(f"{architecture}.pooling_type")
+        self.pooling = int(pooling) if pooling.isdecimal() else None
+        """llama.cpp's number for how tokens' vectors become a text's; None where it is not said."""
         self.vocabulary = Vocabulary(_c.llama_model_get_vocab(self.handle))
         self.trained_context = int(_c.llama_model_n_ctx_train(self.handle))
         """Tokens of context that the model was trained for; 0 where it does not say."""
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the model scores pairs of texts, and gives no vectors."""
+        return self.pooling == _c.LLAMA_POOLING_TYPE_RANK
+
+    @property
+    def classes(self) -> int:
+        """Numbers that a model which ranks gives a pair."""
+        return int(_c.llama_model_n_cls_out(self.handle))
+
+    @property
+    def dimension(self) -> int:
+        """Numbers of a vector."""
+        return int(_c.llama_model_n_embd_out(self.handle))
+
+    @property
+    def pair_template(self) -> str | None:
+        """The text in which a model that ranks wants query and document, if it has one."""
+        source = _c.llama_model_chat_template(self.handle, b"rerank")
+        return source.decode("utf-8", "replace") if source else None
 
     def load_error(self) -> PronkError:
         """What llama.cpp's log says about the call that just failed."""
@@ -62,14 +91,14 @@ class Model:
         return source.decode("utf-8", "replace") if source else None
 
     def metadata(self, keys: Iterable[str]) -> dict[str, str]:
-        """Values of the file's metadata, as texts, of those keys that it has."""
+        """Short values of the file's metadata, as texts, of those keys that it has."""
+        return {key: value for key in keys if (value := self._metadata(key))}
+
+    def _metadata(self, key: str) -> str:
+        """Empty where the file has none."""
         buffer = ctypes.create_string_buffer(256)
-        found: dict[str, str] = {}
-        for key in keys:
-            size = len(buffer)
-            if _c.llama_model_meta_val_str(self.handle, key.encode(), buffer, size) >= 0:
-                found[key] = buffer.value.decode("utf-8", "replace")
-        return found
+        _c.llama_model_meta_val_str(self.handle, key.encode(), buffer, len(buffer))
+        return buffer.value.decode("utf-8", "replace")
 
     def close(self) -> None:
         """Gives the memory back. Contexts of this model must be closed before."""

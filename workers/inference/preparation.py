@@ -7,39 +7,27 @@ steps, so they run in threads beside the engine. Nothing here touches the contex
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from ...protocol.codec import MalformedMessage, decode
+from ...protocol.errors import Code, PronkError
+from ...protocol.messages.embedding import Embed, EmbedBody
 from ...protocol.messages.generation import Generate, GenerateBody
 from ..conversation.prompt import build_prompt
 from ..conversation.template import ChatTemplate
 from .answer import Answer
 from .constraints import ConstraintCompiler
 from .defaults import METADATA, merged, model_options
+from .embedding_inputs import InputPreparer
 from .llama import Model
+from .prepared import Prepared
 from .samplers import Sampler
 from .sampling import plan_sampling
 from .sequence import Sequence
 from .shift import answer_limit, in_context, kept
 from .stop import StopMatcher
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A request, ready: what the engine computes, and what its reader sees of that."""
-
-    sequence: Sequence
-    answer: Answer
-    resumed: int
-    """Tokens of the answer that an earlier attempt made."""
-    prompt: list[int]
-    return_context: bool
-
-    def context(self) -> list[int] | None:
-        """Prompt and answer as tokens, where the request asked for them."""
-        return [*self.prompt, *self.answer.tokens] if self.return_context else None
+from .thread import EmbedJob
 
 
 class Preparation:
@@ -60,6 +48,13 @@ class Preparation:
         self._vocabulary = vocabulary = model.vocabulary
         self._context_length = context_length
         self._can_shift = can_shift
+        self._generates = model.generates
+        self._inputs = InputPreparer(
+            vocabulary,
+            ranks=model.ranks,
+            context_length=context_length,
+            pair_template=model.pair_template,
+        )
         self._options = model_options(parameters, model.metadata(METADATA))
         self._max_body = max_body
         self._constraints = ConstraintCompiler(vocabulary)
@@ -70,13 +65,24 @@ class Preparation:
             else None
         )
 
-    def prepare(self, header: Generate, frame: bytes) -> Prepared:
-        """Reads a `GenerateBody` frame. Raises `PronkError` with what is wrong with the request,
+    def prepare(self, header: Generate | Embed, frame: bytes) -> Prepared | EmbedJob:
+        """Reads a request's second frame. Raises `PronkError` with what is wrong with the request,
         `MalformedMessage` when the frame was damaged.
         """
         body = decode(frame, limit=self._max_body)
-        if not isinstance(body, GenerateBody):
-            raise MalformedMessage(f"a body is no {type(body).__name__}")
+        match header, body:
+            case Generate(), GenerateBody():
+                return self._prepare_text(header, body)
+            case Embed(), EmbedBody():
+                return EmbedJob(header, self._inputs.prepare(body, header.context_length))
+            case _:
+                raise MalformedMessage(f"a body is no {type(body).__name__}")
+
+    def _prepare_text(self, header: Generate, body: GenerateBody) -> Prepared:
+        if not self._generates:
+            raise PronkError(
+                Code.INVALID_REQUEST, "the model turns texts into vectors and writes none"
+            )
         options = merged(body.options, self._options)
         context_length = min(self._context_length, header.context_length or self._context_length)
         stops = StopMatcher(options.stop or ())

@@ -13,24 +13,26 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.codec import MalformedMessage
 from ...protocol.errors import Code, PronkError
+from ...protocol.messages.embedding import Embed
 from ...protocol.messages.failure import Failure
 from ...protocol.messages.fleet import LoadedModel
 from ...protocol.messages.generation import Cancel, Chunk, Failed, Finished, Generate
 from ...protocol.messages.placement import Load, Loaded, LoadFailed, Outcome, Released
 from ..memory import free_memory
 from .batching import GRID
-from .capacity import slots_for
-from .thread import EngineThread
+from .capacity import MOST_AUTOMATIC, slots_for
+from .messages import WithNumbers
+from .prepared import Prepared
+from .thread import Computers, EmbedJob, EngineThread
 
 if TYPE_CHECKING:
-    from .engine import Engine, Step
-    from .preparation import Preparation, Prepared
+    from .engine import Step
     from .sequence import Key
 
 _log = logging.getLogger(__name__)
@@ -42,7 +44,7 @@ PREPARATION_THREADS = 2
 class _Request:
     """A request from its arrival to its release."""
 
-    prepared: Prepared | None = None
+    prepared: Prepared | EmbedJob | None = None
     """None while it is being prepared."""
     outcome: Outcome | None = None
     """How it ended, as far as its reader is concerned; the engine may not know yet."""
@@ -61,15 +63,16 @@ class Replica:
         self._post = post
         self._loop = asyncio.get_running_loop()
         self._requests: dict[Key, _Request] = {}
-        self._preparation: Preparation | None = None
+        self._prepare: Callable[[Generate | Embed, bytes], Prepared | EmbedJob] | None = None
         self._pool = ThreadPoolExecutor(PREPARATION_THREADS, "prepare")
         self._prepared = 0
         self._began = time.monotonic_ns()
         self._thread = EngineThread(
-            self._make_engine,
-            lambda engine: self._call(self._on_loaded, engine, time.monotonic_ns()),
+            self._load_model,
+            lambda computers: self._call(self._on_loaded, computers, time.monotonic_ns()),
             lambda error: self._call(self._on_load_failed, error),
             lambda step: self._call(self._on_step, step),
+            lambda messages: self._call(self._on_messages, messages),
         )
         self._thread.start()
 
@@ -83,12 +86,12 @@ class Replica:
         """Whether the engine's thread runs."""
         return self._thread.is_alive()
 
-    def submit(self, header: Generate, frame: bytes) -> None:
-        """Takes a request with its `GenerateBody` frame, once the model is loaded."""
-        assert self._preparation is not None
+    def submit(self, header: Generate | Embed, frame: bytes) -> None:
+        """Takes a request with its second frame, once the model is loaded."""
+        assert self._prepare
         key = (header.request, header.attempt)
         self._requests[key] = _Request()
-        work = self._pool.submit(self._preparation.prepare, header, frame)
+        work = self._pool.submit(self._prepare, header, frame)
         work.add_done_callback(lambda done: self._call(self._on_prepared, key, done))
 
     def cancel(self, cancel: Cancel) -> None:
@@ -108,9 +111,10 @@ class Replica:
 
     # Loading, in the engine's thread
 
-    def _make_engine(self) -> Engine:
+    def _load_model(self) -> Computers:
         # Only now: importing llama_cpp takes hold of devices.
         from .context import ContextPlan
+        from .embedder import Embedder
         from .engine import Engine
         from .footprint import measure
         from .llama import Model
@@ -119,36 +123,42 @@ class Replica:
         load = self._load
         model = Model(Path(load.model.weights))
         length = min(load.context_length, model.trained_context or load.context_length)
-        footprint = measure(model, load)
-        slots = slots_for(load, footprint, length, free_memory())
-        plan = ContextPlan(
-            slots=slots,
-            length=length,
-            threads=max(load.threads, 1),
-            batch=max(load.batch, slots + GRID),
-            cache_type=footprint.cache_type,
-            flash_attention=load.flash_attention,
-        )
-        engine = Engine(model, plan, load.cache_memory)
-        self._preparation = Preparation(
+        threads = max(load.threads, 1)
+        embedder = Embedder(model, length, threads)
+        engine = None
+        if model.generates:
+            footprint = measure(model, load)
+            slots = slots_for(load, footprint, length, free_memory())
+            plan = ContextPlan(
+                slots=slots,
+                length=length,
+                threads=threads,
+                batch=max(load.batch, slots + GRID),
+                cache_type=footprint.cache_type,
+                flash_attention=load.flash_attention,
+            )
+            engine = Engine(model, plan, load.cache_memory)
+        self._prepare = Preparation(
             model,
             length,
-            can_shift=engine.context.can_shift,
+            can_shift=engine is not None and engine.context.can_shift,
             max_body=self._max_body,
             parameters=load.model.parameters,
-        )
-        return engine
+        ).prepare
+        return Computers(engine, embedder)
 
     # In the event loop
 
-    def _on_loaded(self, engine: Engine, at: int) -> None:
-        model, plan = self._load.model, engine.context.plan
+    def _on_loaded(self, computers: Computers, at: int) -> None:
+        from .llama import native_log
+
+        model, engine = self._load.model, computers.engine
         loaded = LoadedModel(
             model.name,
             model.digest,
-            plan.length,
-            slots=plan.slots,
-            size=engine.size,
+            computers.embedder.context_length,
+            slots=engine.context.plan.slots if engine else self._load.parallel or MOST_AUTOMATIC,
+            size=native_log.allocated,
             size_vram=0,
         )
         self._post([Loaded(loaded, at - self._began)])
@@ -158,7 +168,7 @@ class Replica:
         failure = Failure(Code.LOAD_FAILED, message)
         self._post([LoadFailed(self._load.model.digest, failure)])
 
-    def _on_prepared(self, key: Key, done: Future[Prepared]) -> None:
+    def _on_prepared(self, key: Key, done: Future[Prepared | EmbedJob]) -> None:
         self._prepared += 1
         request = self._requests[key]
         try:
@@ -180,13 +190,17 @@ class Replica:
             )
             return
         request.prepared = prepared
-        if request.outcome or prepared.answer.reason:
-            # Cancelled meanwhile; or its earlier attempt died between its last token and its end.
-            prepared.sequence.sampler.close()
-            messages = [] if request.outcome else [self._finish(key, request, time.monotonic_ns())]
-            self._post([*messages, self._release(key)])
+        finished = isinstance(prepared, Prepared) and prepared.answer.reason
+        if not (request.outcome or finished):
+            self._thread.add(prepared if isinstance(prepared, EmbedJob) else prepared.sequence)
             return
-        self._thread.add(prepared.sequence)
+        # Cancelled meanwhile; or its earlier attempt died between its last token and its end.
+        messages: list[Any] = []
+        if isinstance(prepared, Prepared):
+            prepared.sequence.sampler.close()
+            if not request.outcome:
+                messages.append(self._finish(request, prepared, time.monotonic_ns()))
+        self._post([*messages, self._release(key)])
 
     def _refuse(self, key: Key, failure: Failure) -> None:
         """Ends a request that could not be prepared."""
@@ -203,14 +217,14 @@ class Replica:
             request = self._requests[key]
             if request.outcome:
                 continue  # computed before the engine knew
-            assert request.prepared is not None
+            assert isinstance(request.prepared, Prepared)
             answer = request.prepared.answer
             index = len(answer.tokens)
             text = answer.accept(sampled.token)
             told = None if sampled.logprobs is None else [sampled.logprobs]
             messages.append(Chunk(*key, index, [sampled.token], text, told))
             if answer.reason:
-                messages.append(self._finish(key, request, step.ended_at))
+                messages.append(self._finish(request, request.prepared, step.ended_at))
                 if key not in left:  # the engine knows nothing of stop texts
                     self._thread.cancel(key)
         for key, failure in step.left:
@@ -222,17 +236,28 @@ class Replica:
         if messages:
             self._post(messages)
 
-    def _finish(self, key: Key, request: _Request, now: int) -> Finished:
-        prepared = request.prepared
-        assert prepared is not None
-        assert prepared.answer.reason is not None
+    def _on_messages(self, messages: list[Any]) -> None:
+        """Passes on what the embedder says, as far as anybody still wants to hear it."""
+        wanted: list[Any] = []
+        for message in messages:
+            subject = message.message if isinstance(message, WithNumbers) else message
+            key = (subject.request, subject.attempt)
+            if isinstance(message, Released):
+                cancelled = self._requests.pop(key).outcome
+                wanted.append(replace(message, outcome=cancelled or message.outcome))
+            elif not self._requests[key].outcome:
+                wanted.append(message)
+        self._post(wanted)
+
+    def _finish(self, request: _Request, prepared: Prepared, now: int) -> Finished:
+        answer, accounts = prepared.answer, prepared.sequence.accounts
+        assert answer.reason is not None
         request.outcome = Outcome.FINISHED
-        accounts = prepared.sequence.accounts
         first_token = accounts.first_token or now
         return Finished(
-            *key,
-            prepared.answer.reason,
-            eval_count=len(prepared.answer.tokens),
+            *prepared.sequence.key,
+            answer.reason,
+            eval_count=len(answer.tokens),
             eval_duration=max(now - first_token, 0),
             prompt_eval_count=len(prepared.prompt),
             prompt_eval_duration=first_token - accounts.started,
@@ -242,6 +267,5 @@ class Replica:
 
     def _release(self, key: Key) -> Released:
         request = self._requests.pop(key)
-        prepared = request.prepared
-        made = max(len(prepared.answer.tokens) - prepared.resumed, 0) if prepared else 0
+        made = request.prepared.made if isinstance(request.prepared, Prepared) else 0
         return Released(*key, request.outcome or Outcome.CANCELLED, made)

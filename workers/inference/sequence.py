@@ -23,8 +23,8 @@ class TokenChooser(Protocol):
         """Tells which tokens stand before the answer, for penalties."""
         ...
 
-    def sample(self, context: Context, row: int, index: int) -> int:
-        """The token at `index` of the answer, from the logits of a row of the last decode.
+    def sample(self, context: Context, row: int, position: int) -> int:
+        """The token at `position` of the answer, from the logits of a row of the last decode.
 
         Raises `DecodeFailed` when these are no numbers.
         """

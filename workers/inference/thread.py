@@ -1,4 +1,4 @@
-"""The thread in which the engine runs, beside the event loop.
+"""The thread in which a model computes, beside the event loop.
 
 llama.cpp computes without Python's lock: while a step computes, the event loop turns the tokens of
 the step before into text and sends them. Commands are read between steps and never delay one.
@@ -9,48 +9,84 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import Code, PronkError
+from ...protocol.messages.embedding import Embed
+from .embedding_inputs import EmbedInputs
 from .sequence import Key, Sequence
 
 if TYPE_CHECKING:
+    from .embedder import Embedder
     from .engine import Engine, Step
 
 _log = logging.getLogger(__name__)
 
 
-class EngineThread(threading.Thread):
-    """Makes an engine, then runs it for ever.
+@dataclass(frozen=True, slots=True)
+class Computers:
+    """All that computes with one model. Steps of the two alternate."""
 
-    All callbacks are called in this thread: `on_loaded(engine)` or `on_failed(error)` once,
-    `on_step(step)` whenever a step brought something.
+    engine: Engine | None
+    """None for a model that writes no text."""
+    embedder: Embedder
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step would do anything."""
+        return self.embedder.busy or (self.engine is not None and self.engine.busy)
+
+    @property
+    def steps(self) -> int:
+        """Steps so far."""
+        return self.embedder.steps + (self.engine.steps if self.engine else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedJob:
+    """A request for vectors."""
+
+    header: Embed
+    inputs: EmbedInputs
+
+
+class EngineThread(threading.Thread):
+    """Loads a model, then computes with it for ever.
+
+    All callbacks are called in this thread: `on_loaded(computers)` or `on_failed(error)` once;
+    `on_step(step)` when a step of the engine brought something, `on_messages(messages)` when one of
+    the embedder did.
     """
 
     def __init__(
         self,
-        make: Callable[[], Engine],
-        on_loaded: Callable[[Engine], None],
+        load: Callable[[], Computers],
+        on_loaded: Callable[[Computers], None],
         on_failed: Callable[[PronkError], None],
         on_step: Callable[[Step], None],
+        on_messages: Callable[[list[Any]], None],
     ) -> None:
         super().__init__(name="engine", daemon=True)
-        self._make = make
+        self._load = load
         self._on_loaded = on_loaded
         self._on_failed = on_failed
         self._on_step = on_step
-        self._commands: SimpleQueue[Sequence | Key] = SimpleQueue()
-        self._engine: Engine | None = None
+        self._on_messages = on_messages
+        self._commands: SimpleQueue[Sequence | EmbedJob | Key] = SimpleQueue()
+        self._computers: Computers | None = None
 
     @property
     def steps(self) -> int:
-        """Changes as long as the engine gets anywhere. May be read by any thread."""
-        return self._engine.steps if self._engine else 0
+        """Changes as long as there is progress. May be read by any thread."""
+        return self._computers.steps if self._computers else 0
 
-    def add(self, sequence: Sequence) -> None:
-        """Hands over a request; a step that has it among `left` is the last word about it."""
-        self._commands.put(sequence)
+    def add(self, work: Sequence | EmbedJob) -> None:
+        """Hands over a request. The last word about a sequence is a step that has it among `left`,
+        about a job its `Released`.
+        """
+        self._commands.put(work)
 
     def cancel(self, key: Key) -> None:
         """Ends a request before the next step, if it is still there."""
@@ -59,7 +95,7 @@ class EngineThread(threading.Thread):
     def run(self) -> None:
         """The thread's life: ends only where loading fails."""
         try:
-            engine = self._make()
+            computers = self._load()
         except PronkError as error:
             self._on_failed(error)
             return
@@ -67,24 +103,33 @@ class EngineThread(threading.Thread):
             _log.exception("loading failed")
             self._on_failed(PronkError(Code.LOAD_FAILED, "an error in the server; see its log"))
             return
-        self._engine = engine
-        self._on_loaded(engine)
+        self._computers = computers
+        self._on_loaded(computers)
+        engine, embedder = computers.engine, computers.embedder
         while True:
-            self._obey(engine)
-            step = engine.step()
-            if step.sampled or step.left:
-                self._on_step(step)
+            self._obey(computers)
+            if engine and engine.busy:
+                step = engine.step()
+                if step.sampled or step.left:
+                    self._on_step(step)
+            if embedder.busy and (messages := embedder.step()):
+                self._on_messages(messages)
 
-    def _obey(self, engine: Engine) -> None:
+    def _obey(self, computers: Computers) -> None:
         """Carries out all commands; waits for one while there is nothing else to do."""
-        cancelled: list[Any] = []
-        while not self._commands.empty() or not (engine.busy or cancelled):
-            command = self._commands.get()
-            if isinstance(command, Sequence):
-                engine.add(command)
-            else:
-                cancelled.append(command)
-        if cancelled:
-            step = engine.cancel(cancelled)
-            if step.left:
-                self._on_step(step)
+        cancelled: list[Key] = []
+        while not self._commands.empty() or not (computers.busy or cancelled):
+            match self._commands.get():
+                case Sequence() as sequence:
+                    assert computers.engine
+                    computers.engine.add(sequence)
+                case EmbedJob(header, inputs):
+                    computers.embedder.submit(header, inputs)
+                case key:
+                    cancelled.append(key)
+        if not cancelled:
+            return
+        if computers.engine and (step := computers.engine.cancel(cancelled)).left:
+            self._on_step(step)
+        if messages := [word for key in cancelled for word in computers.embedder.cancel(*key)]:
+            self._on_messages(messages)

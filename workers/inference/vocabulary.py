@@ -35,6 +35,8 @@ class Vocabulary:
         self.adds_bos = self.bos is not None and bool(_c.llama_vocab_get_add_bos(handle))
         """Whether the model expects `bos` at the beginning of every prompt."""
         self._eos = self._known(_c.llama_vocab_eos)
+        self.separators = self._find_separators()
+        """What stands between the texts of a pair, as llama.cpp puts them together."""
         self.infill = self._find_infill()
         """None for a model that was not taught to fill in."""
         self._splits_by_expression = _c.llama_vocab_type(handle) == _c.LLAMA_VOCAB_TYPE_BPE
@@ -43,18 +45,25 @@ class Vocabulary:
         self._written: dict[int, bytes] = {}
         self._longest_piece = 0
 
-    def tokenize(self, text: str, *, special: bool = True) -> list[int]:
-        """Token ids of `text`, without a beginning token.
+    def tokenize(self, text: str, *, special: bool = True, framed: bool = False) -> list[int]:
+        """Token ids of `text`.
 
-        With `special`, control tokens that are written in it count as such.
+        With `special`, control tokens that are written in it count as such. `framed` with the
+        beginning and end tokens that the vocabulary adds to a text.
         """
         data = text.encode("utf-8", "replace")
+        if not self._splits_by_expression:
+            return self._tokenize(data, special, framed)
         tokens: list[int] = []
-        for part in survivable(data) if self._splits_by_expression else [data]:
-            tokens += self._tokenize(part, special)
+        for part in survivable(data):
+            tokens += self._tokenize(part, special, False)
+        if framed:
+            frame = self._tokenize(b"", special, True)
+            begins = self.adds_bos and frame[:1] == [self.bos]
+            tokens = [*frame[:1], *tokens, *frame[1:]] if begins else [*tokens, *frame]
         return tokens
 
-    def _tokenize(self, data: bytes, special: bool) -> list[int]:
+    def _tokenize(self, data: bytes, special: bool, framed: bool) -> list[int]:
         room = len(data) + 8
         while True:
             tokens = np.empty(room, np.int32)
@@ -64,7 +73,7 @@ class Vocabulary:
                 len(data),
                 tokens.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)),
                 room,
-                False,  # add_special
+                framed,
                 special,
             )
             if count >= 0:
@@ -122,6 +131,12 @@ class Vocabulary:
         """The token that `which` finds, if it is one of this vocabulary."""
         token = int(which(self.handle))
         return token if 0 <= token < self.size else None
+
+    def _find_separators(self) -> list[int]:
+        separator = self._known(_c.llama_vocab_sep)
+        end = separator if self._eos is None else self._eos
+        adding = ((end, _c.llama_vocab_get_add_eos), (separator, _c.llama_vocab_get_add_sep))
+        return [token for token, adds in adding if token is not None and adds(self.handle)]
 
     def _find_infill(self) -> Infill | None:
         prefix = self._known(_c.llama_vocab_fim_pre)

@@ -7,27 +7,12 @@ from typing import TypeGuard
 
 from gguf.constants import LlamaFileType
 
+from ..architectures import ENCODERS
 from .gguf_metadata import Header
 
 UNKNOWN = "unknown"
 
 _MAX_WORD = 128
-_ENCODERS = frozenset(
-    {
-        "bert",
-        "eurobert",
-        "gemma-embedding",
-        "jina-bert-v2",
-        "jina-bert-v3",
-        "modern-bert",
-        "neo-bert",
-        "nomic-bert",
-        "nomic-bert-moe",
-        "t5encoder",
-    }
-)
-"""Architectures of llama.cpp that read text and write none."""
-
 _QUANTIZATIONS = {
     int(kind): kind.name.removeprefix("MOSTLY_").removeprefix("ALL_").removesuffix("_MOE")
     for kind in LlamaFileType
@@ -64,7 +49,7 @@ def facts_of(header: Header) -> HeaderFacts:
         parameter_size=human_number(header.parameter_count),
         context_length=context_length if _is_count(context_length) else 0,
         # A pooling type other than 0 (none) is how converters mark embedding models.
-        embeds=architecture in _ENCODERS or (_is_count(pooling) and pooling > 0),
+        embeds=architecture in ENCODERS or (_is_count(pooling) and pooling > 0),
         missing_bytes=header.missing_bytes,
     )
 

@@ -61,10 +61,14 @@ def _top_logprobs(value: object) -> int:
 
 _Text = Annotated[str, BeforeValidator(_empty_for_null)]
 _Images = Annotated[list[str], Field(max_length=MAX_IMAGES)] | None
+KeepAlive = Annotated[float | None, BeforeValidator(_duration)]
+"""A stay in seconds, from a number or from text such as `5m`."""
 _Token = Annotated[int, Field(ge=0, lt=2**31)]
 
 
-class _Request(BaseModel):
+class ModelRequest(BaseModel):
+    """What all requests have that name a model."""
+
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
     model: Annotated[str, Field(min_length=1)]
@@ -78,7 +82,7 @@ class _Request(BaseModel):
         return value
 
 
-class ShowRequest(_Request):
+class ShowRequest(ModelRequest):
     """`POST /api/show`."""
 
     verbose: bool | None = None
@@ -98,12 +102,12 @@ class _Message(BaseModel):
     tool_calls: list[Any] | None = None
 
 
-class _Generation(_Request):
+class _Generation(ModelRequest):
     """What chat and generate have in common."""
 
     stream: bool | None = None
     options: Options | None = None
-    keep_alive: Annotated[float | None, BeforeValidator(_duration)] = None
+    keep_alive: KeepAlive = None
     truncate: bool | None = None
     format: Annotated[Constraint | None, BeforeValidator(read_format)] = None
     think: Annotated[bool, BeforeValidator(_thinks)] = False

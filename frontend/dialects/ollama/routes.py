@@ -15,12 +15,14 @@ from ....protocol.messages.generation import Caller, Kind, PositionLogprobs
 from ....protocol.settings import Settings
 from ...answers import INTERNAL_ERROR, error_body, json_response
 from ...bodies import BodyReader, parse_object
+from ...operations.embedding import Embeddings
 from ...operations.generation import Generation, Generations
 from ...operations.models import Models
 from ...operations.status import Status
-from . import listings
+from . import listings, vectors
 from .lines import Lines
-from .requests import ChatRequest, GenerateRequest, ShowRequest, parse
+from .requests import ChatRequest, GenerateRequest, ModelRequest, ShowRequest, parse
+from .vectors import EmbeddingsRequest, EmbedRequest, RerankRequest
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +40,7 @@ NDJSON = "application/x-ndjson"
 
 _NO_LINGER = struct.pack("ii", 1, 0)
 
-_Request = TypeVar("_Request", ChatRequest, GenerateRequest, ShowRequest)
+_Request = TypeVar("_Request", bound=ModelRequest)
 
 
 class OllamaDialect:
@@ -50,12 +52,14 @@ class OllamaDialect:
         bodies: BodyReader,
         models: Models,
         generations: Generations,
+        embeddings: Embeddings,
         status: Status,
     ) -> None:
         self._settings = settings
         self._bodies = bodies
         self._models = models
         self._generations = generations
+        self._embeddings = embeddings
         self._status = status
 
     def routes(self) -> list[web.RouteDef]:
@@ -68,6 +72,9 @@ class OllamaDialect:
             web.post("/api/show", self.show),
             web.post("/api/chat", self.chat),
             web.post("/api/generate", self.generate),
+            web.post("/api/embed", self.embed),
+            web.post("/api/embeddings", self.embeddings),
+            web.post("/api/rerank", self.rerank),
         ]
 
     async def root(self, request: web.Request) -> web.StreamResponse:
@@ -101,6 +108,24 @@ class OllamaDialect:
     async def generate(self, request: web.Request) -> web.StreamResponse:
         """The answer to, or the continuation of, one prompt."""
         return await self._answer(request, await self._read_generation(request, GenerateRequest))
+
+    async def embed(self, request: web.Request) -> web.StreamResponse:
+        """A vector of length 1 for each text."""
+        asked = await self._read_generation(request, EmbedRequest)
+        embedding = await self._embeddings.embed(_caller(request), asked.embedding())
+        return _object(vectors.embed(asked.model, embedding))
+
+    async def embeddings(self, request: web.Request) -> web.StreamResponse:
+        """The vector of one text as the model computes it: the older form of `embed`."""
+        asked = await self._read_generation(request, EmbeddingsRequest)
+        embedding = await self._embeddings.embed(_caller(request), asked.embedding())
+        return _object(vectors.embeddings(embedding))
+
+    async def rerank(self, request: web.Request) -> web.StreamResponse:
+        """Documents in the order of their relevance for a query."""
+        asked = await self._read_generation(request, RerankRequest)
+        embedding = await self._embeddings.embed(_caller(request), asked.embedding())
+        return _object(vectors.ranking(asked, embedding))
 
     async def _read_control(self, request: web.Request, kind: type[_Request]) -> _Request:
         limit = self._settings.max_control_body

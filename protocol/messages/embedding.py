@@ -1,0 +1,85 @@
+"""Texts to vectors, or to scores: submitted, placed and tried again as a generation is.
+
+`Embed` has two frames like `Generate`: a header for the scheduler, and a body (`EmbedBody`) for
+the worker. There is one answer, `Embedded`, whose second frame holds the numbers. `Started`,
+`Failed`, `Lost`, `Cancel` and `Released` are those of a generation. A frontend splits a long list
+into several messages, so that one of them is a small job and its answer a small message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .fields import (
+    Attempt,
+    Count,
+    Digest,
+    Endpoint,
+    Flag,
+    Incarnation,
+    Label,
+    Number,
+    RequestId,
+    Text,
+)
+from .generation import Caller
+
+
+@dataclass(frozen=True, slots=True)
+class Embed:
+    """Frontend → scheduler → worker, header frame: everything that placement needs to know."""
+
+    request: RequestId
+    attempt: Attempt
+    model: Label
+    """The model's canonical name, for people."""
+    digest: Digest
+    """What the name stood for when the request was accepted."""
+    caller: Caller
+    frontend: Incarnation
+    reply_to: Endpoint
+    """Where the worker connects to answer."""
+    cost: Count
+    """Estimated work, in tokens read."""
+    keep_alive: Number | None = None
+    """Seconds that the model stays after this request; negative for ever; None for the default."""
+    context_length: Count | None = None
+    """The context that the request asks for (`num_ctx`); None for the default."""
+    deadline: Number | None = None
+    """Unix time after which nobody waits for the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedBody:
+    """The second frame of `Embed`: what only the worker reads."""
+
+    inputs: list[Text]
+    first: Count = 0
+    """Position of the first of `inputs` in the list that the client sent, for error messages."""
+    query: Text | None = None
+    """With it, each input is scored against it, and none is turned into a vector."""
+    truncate: Flag = True
+    """Whether an input that is too long loses its end."""
+    normalize: Flag = True
+    """Whether vectors get the length 1."""
+    dimensions: Count | None = None
+    """How many of a vector's numbers are wanted, from the first; None or 0 for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Worker → frontend: the answer. Its second frame holds `count` × `dimension` numbers.
+
+    They are little-endian 32-bit floats, one input's after the other's, in the order of the inputs.
+    A score is a vector of one number.
+    """
+
+    request: RequestId
+    attempt: Attempt
+    count: Count
+    dimension: Count
+    prompt_eval_count: Count
+    """Tokens that were read for all inputs."""
+
+
+MESSAGES = (Embed, EmbedBody, Embedded)
