@@ -227,13 +227,15 @@ class TestRefusal:
 
         [scheduler] = server.processes("pronk.scheduler")
         children = running(server)
+        assert server.process
+        server.process.send_signal(signal.SIGSTOP)  # or the next scheduler may be faster than us
         scheduler.kill()
         lock = wait_for(stolen, "the lock of the killed scheduler")
+        server.process.send_signal(signal.SIGCONT)
         try:
             line = server.read_until("cannot start")
             assert "scheduler cannot start, so the server ends" in line
             assert "another server runs on this directory" in line
-            assert server.process
             assert server.process.wait(STOP_SECONDS) == 1
         finally:
             os.close(lock)
