@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.messages.generation import LogitBias, SamplingOptions
 from pronk.workers.inference.llama import Context, DecodeFailed, Model
+from pronk.workers.inference.mirostat import Mirostat
 from pronk.workers.inference.samplers import Sampler
-from pronk.workers.inference.sampling import plan_sampling
+from pronk.workers.inference.sampling import draw, plan_sampling
 from support.models import write_reciting_model
 
 SIZE = 6000
@@ -249,29 +250,20 @@ def test_dry_breaks_a_repetition_and_respects_its_breakers(model: Model) -> None
     assert next_after("b:cdzb:c", dry_sequence_breakers=[]) == "e"
 
 
-def test_mirostat_keeps_the_surprise_near_its_target() -> None:
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("target", [2.0, 5.0])
+def test_mirostat_keeps_the_surprise_near_its_target(version: int, target: float) -> None:
+    mirostat = Mirostat(version, target, 0.1)
     logits = row(spread=2.0)
-    probabilities = np.exp(logits.astype(np.float64))
-    probabilities /= probabilities.sum()
-    for version in (1, 2):
-        for target in (2.0, 6.0):
-            one = sampler(mirostat=version, mirostat_tau=target, temperature=1.0)
-            chosen = [one.sample(Rows([logits]), 0, position) for position in range(400)]
-            rank = np.median([(logits > logits[token]).sum() for token in chosen[100:]])
-            assert len(set(chosen)) > 5
-            if version == 2:
-                # Among the tokens that are left, each is about as surprising as the target.
-                assert 0.2 * 2**target < rank + 1 < 2 * 2**target
-    lower, higher = (
-        np.mean(
-            [
-                (logits > logits[one.sample(Rows([logits]), 0, position)]).sum()
-                for position in range(300)
-            ]
-        )
-        for one in (sampler(mirostat=1, mirostat_tau=2.0), sampler(mirostat=1, mirostat_tau=6.0))
-    )
-    assert lower < higher
+    surprises: list[float] = []
+    chosen: set[int] = set()
+    for position in range(600):
+        allowed = mirostat.mu
+        chosen.add(mirostat.choose(logits, draw(7, position)))
+        surprises.append((allowed - mirostat.mu) / 0.1 + target)
+    assert abs(np.mean(surprises[200:]) - target) < 0.3
+    assert len(chosen) > 4
+    assert all((logits > logits[token]).sum() < SIZE / 4 for token in chosen)
 
 
 @pytest.mark.parametrize("version", [1, 2])
