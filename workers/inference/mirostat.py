@@ -24,7 +24,8 @@ class Mirostat:
         self._version = version
         self._tau = tau
         self._eta = eta
-        self._mu = 2.0 * tau
+        self.mu = 2.0 * tau
+        """The largest surprise, in bits, that is allowed now."""
 
     def choose(self, logits: Array, chance: float) -> int:
         """The token for a `chance` from 0 to 1; the largest of the logits must be finite."""
@@ -33,14 +34,14 @@ class Mirostat:
         sums = weights.cumsum()
         place = min(int(sums.searchsorted(chance * sums[-1], "right")), len(ids) - 1)
         surprise = -math.log2(max(weights[place] / sums[-1], 1e-300))
-        self._mu -= self._eta * (surprise - self._tau)
+        self.mu -= self._eta * (surprise - self._tau)
         return int(ids[place])
 
     def _allowed(self, logits: Array) -> Array:
         """Tokens whose surprise is not over μ, or else the likeliest one."""
         largest = float(logits.max())
         total = float(np.exp(logits - np.float32(largest)).sum(dtype=np.float64))
-        least = largest + math.log(total) - self._mu * math.log(2.0)
+        least = largest + math.log(total) - self.mu * math.log(2.0)
         return np.flatnonzero(logits >= min(least, largest))
 
     def _allowed_by_rank(self, logits: Array) -> Array:
@@ -51,7 +52,7 @@ class Mirostat:
         count = 1
         try:
             within = -math.expm1(-excess * math.log(size)) / excess  # (1 − n^−ε) / ε
-            count = int((2.0**self._mu / within) ** (1.0 / steepness))
+            count = int((2.0**self.mu / within) ** (1.0 / steepness))
         except (ZeroDivisionError, OverflowError, TypeError, ValueError):
             count = size  # no slope: all are alike
         return _top(logits, min(max(count, 1), size))

@@ -30,19 +30,37 @@ from .sampling import SamplingPlan, draw
 
 _c: Any = llama_cpp  # its stubs describe what ctypes takes only in part
 
+
+class _Array(ctypes.Structure):
+    """llama.cpp's `llama_token_data_array`; `data` as a number, because samplers may move it."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("size", ctypes.c_size_t),
+        ("selected", ctypes.c_int64),
+        ("sorted", ctypes.c_bool),
+    )
+
+
+def _declare(library: Any) -> tuple[Any, Any]:
+    """Applying a sampler to an array, and telling it of a token."""
+    apply, accept = library.llama_sampler_apply, library.llama_sampler_accept
+    apply.argtypes, apply.restype = (_c.llama_sampler_p_ctypes, ctypes.POINTER(_Array)), None
+    accept.argtypes, accept.restype = (_c.llama_sampler_p_ctypes, ctypes.c_int32), None
+    return apply, accept
+
+
+_path: str = _c.llama_cpp._lib._name
+_apply, _ = _declare(ctypes.CDLL(_path))
 # Giving up Python's lock for a call of a microsecond may cost milliseconds to get it back.
-_held: Any = ctypes.PyDLL(_c.llama_cpp._lib._name)
-_quick_apply, _quick_accept = _held.llama_sampler_apply, _held.llama_sampler_accept
-for _quick, _call in (
-    (_quick_apply, _c.llama_sampler_apply),
-    (_quick_accept, _c.llama_sampler_accept),
-):
-    _quick.argtypes, _quick.restype = _call.argtypes, _call.restype
+_quick_apply, _quick_accept = _declare(ctypes.PyDLL(_path))
 _QUICK = 4096
 """Candidates up to which samplers take no longer than that."""
 
 _SPARE = 64
 """Candidates beyond top-k where penalties may push some of them out."""
+_PROBABLE = 80.0
+"""How far below the largest a logit may be whose probability is more than 0 in 32 bits."""
 _XTC = 1
 """The purpose of XTC's own draw."""
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
@@ -187,12 +205,24 @@ class Sampler:
     def _pick(self, table: _Table, position: int) -> int:
         if not self._filters:
             return table.likeliest()
+        self._cut(table)
         self._filters.apply(table)
         if self._xtc and self._after_xtc:
             if draw(self._seed, position, purpose=_XTC) < self._plan.xtc_probability:
                 self._xtc.apply(table)
             self._after_xtc.apply(table)
         return table.draw(draw(self._seed, position))
+
+    def _cut(self, table: _Table) -> None:
+        """Top-n-σ; and what keeps llama.cpp's typical sampling from a crash: for a probability of
+        0, which is that of everything far below, it sorts by what is no number.
+        """
+        reach = _PROBABLE if self._plan.typical_p < 1.0 else math.inf
+        if self._plan.top_n_sigma > 0.0:
+            spread = float(table.logits.std(dtype=np.float64))
+            reach = min(reach, self._plan.top_n_sigma * spread)
+        if reach < math.inf:
+            table.keep(table.logits >= table.logits.max() - reach)
 
     def close(self) -> None:
         """Frees what llama.cpp allocated. May be called twice."""
@@ -214,10 +244,10 @@ def _not_finite() -> DecodeFailed:
 
 
 class _Table:
-    """Candidates as llama.cpp's samplers take, reorder and shorten them."""
+    """Candidates as llama.cpp's samplers take, reorder and shorten them, at both ends."""
 
     def __init__(self) -> None:
-        self._array = _c.llama_token_data_array()
+        self._array = _Array()
         self.reference = ctypes.byref(self._array)
         self._reserve(1024)
 
@@ -225,8 +255,8 @@ class _Table:
         records = np.zeros(room, _CANDIDATE)
         self._room = room
         self._ids, self._logits = records["id"], records["logit"]
-        self._array.data = records.ctypes.data_as(_c.llama_token_data_p)
-        self._records = records  # which `data` points into
+        self._start: int = records.ctypes.data
+        self._records = records  # which the array points into
 
     def fill(self, ids: Array, logits: Array) -> None:
         """Replaces the candidates."""
@@ -235,9 +265,11 @@ class _Table:
             self._reserve(size)
         self._ids[:size] = ids
         self._logits[:size] = logits
-        self._array.size = size
-        self._array.selected = -1
-        self._array.sorted = False
+        array = self._array
+        array.data = self._start
+        array.size = size
+        array.selected = -1
+        array.sorted = False
 
     @property
     def size(self) -> int:
@@ -245,26 +277,40 @@ class _Table:
         return self._array.size
 
     @property
+    def ids(self) -> Array:
+        """The candidates, in the order in which they stand now."""
+        return self._ids[self._place()]
+
+    @property
     def logits(self) -> Array:
-        """Their logits, in the order in which they stand now."""
-        return self._logits[: self._array.size]
+        """Their logits."""
+        return self._logits[self._place()]
+
+    def _place(self) -> slice:
+        first = (self._array.data - self._start) // _CANDIDATE.itemsize
+        return slice(first, first + self._array.size)
+
+    def keep(self, kept: Array) -> None:
+        """Drops the candidates that `kept` is false for."""
+        if not kept.all():
+            self.fill(self.ids[kept], self.logits[kept])
 
     def likeliest(self) -> int:
         """The candidate with the largest logit."""
-        return int(self._ids[self.logits.argmax()])
+        return int(self.ids[self.logits.argmax()])
 
     def draw(self, chance: float) -> int:
         """The candidate at which `chance`, from 0 to 1, ends among their probabilities."""
         logits = self.logits
         size = len(logits)
         if size == 1:
-            return int(self._ids[0])
+            return int(self.ids[0])
         with np.errstate(invalid="ignore"):
             sums = np.exp(logits - logits.max(), dtype=np.float64).cumsum()
         if not sums[-1] >= 1.0:  # a temperature near 0 made infinities
             return self.likeliest()
         place = int(sums.searchsorted(chance * sums[-1], "right"))
-        return int(self._ids[min(place, size - 1)])
+        return int(self.ids[min(place, size - 1)])
 
 
 class _Scratch(threading.local):
@@ -289,7 +335,7 @@ class _Chain:
 
     def apply(self, table: _Table) -> None:
         """Changes the candidates as the samplers do."""
-        apply = _quick_apply if table.size <= _QUICK else _c.llama_sampler_apply
+        apply = _quick_apply if table.size <= _QUICK else _apply
         apply(self._handle, table.reference)
 
     def accept(self, token: int) -> None:
@@ -333,8 +379,6 @@ def _penalties(plan: SamplingPlan, vocabulary: Tokens) -> list[Any]:
 
 def _filters(plan: SamplingPlan) -> list[Any]:
     samplers: list[Any] = []
-    if plan.top_n_sigma > 0.0:
-        samplers.append(_c.llama_sampler_init_top_n_sigma(plan.top_n_sigma))
     if plan.top_k > 0:
         samplers.append(_c.llama_sampler_init_top_k(plan.top_k))
     if plan.typical_p < 1.0:
