@@ -18,6 +18,7 @@ from collections.abc import Callable
 from support.models import ensure_model
 
 from .memory import memory
+from .overhead import overhead
 from .prompts import first_token, second_turn, system_prompt
 from .speed import holes, structured, widths
 from .stand import Plan, line, say
@@ -29,6 +30,7 @@ ROWS: dict[str, Callable[[Plan], None]] = {
     "structured": structured,
     "second-turn": second_turn,
     "system-prompt": system_prompt,
+    "overhead": overhead,
     "memory": memory,
 }
 
