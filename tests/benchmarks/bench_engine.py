@@ -37,7 +37,7 @@ ROWS: dict[str, Callable[[Plan], None]] = {
 
 def main() -> None:
     """Prints the table, row by row."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="the whole server beside raw llama.cpp")
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
     parser.add_argument("--models", nargs="+", choices=["12m", "0.5b"], default=["12m", "0.5b"])
     parser.add_argument("--widths", nargs="+", type=int, default=[1, 4, 16, 64])

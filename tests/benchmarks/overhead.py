@@ -32,7 +32,8 @@ def overhead(plan: Plan) -> None:
             for name, options in OPTIONS.items():
                 texts = Texts(5)
                 for tokens in (4, TOKENS[model]):  # the first ones warm up
-                    step.clear(), decode.clear()
+                    step.clear()
+                    decode.clear()
                     prompts = [texts.text(24) for _ in range(SLOTS)]
                     bench.run_all(prompts, options={**options, "num_predict": tokens})
                 beside = (step.seconds - decode.seconds) / step.calls * 1e6
