@@ -18,6 +18,7 @@ from collections.abc import Callable
 from support.models import ensure_model
 
 from .memory import memory
+from .overhead import overhead
 from .prompts import first_token, second_turn, system_prompt
 from .speed import holes, structured, widths
 from .stand import Plan, line, say
@@ -29,13 +30,14 @@ ROWS: dict[str, Callable[[Plan], None]] = {
     "structured": structured,
     "second-turn": second_turn,
     "system-prompt": system_prompt,
+    "overhead": overhead,
     "memory": memory,
 }
 
 
 def main() -> None:
     """Prints the table, row by row."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="the whole server beside raw llama.cpp")
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
     parser.add_argument("--models", nargs="+", choices=["12m", "0.5b"], default=["12m", "0.5b"])
     parser.add_argument("--widths", nargs="+", type=int, default=[1, 4, 16, 64])

@@ -15,7 +15,6 @@ from .stand import GREEDY, Plan, line, say, serving
 SLOTS = 8
 CLIENTS = 16
 WARM = 1000
-ROLES = ("frontend", "scheduler", "worker", "store")
 QUESTIONS = ("What is the capital of France?", "Count to {}.", "Hello, I am number {}!", "{}?")
 
 
@@ -61,10 +60,9 @@ async def _ask(port: int, first: int, end: int) -> None:
 
 def _resident(server: Server) -> dict[str, int]:
     """Bytes by process; what processes share is counted in each of them."""
-    found: dict[str, int] = {}
     assert server.process
+    found: dict[str, int] = {}
     for child in psutil.Process(server.process.pid).children(recursive=True):
-        words = child.cmdline()
-        role = next((role for role in ROLES if any(role in word for word in words)), "other")
-        found[f"{role} {child.pid}"] = child.memory_info().rss
+        module = next((word for word in child.cmdline() if word.startswith("pronk.")), "other")
+        found[f"{module} {child.pid}"] = child.memory_info().rss
     return found

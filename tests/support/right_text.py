@@ -93,14 +93,15 @@ def greedy_answer(path: Path, prompt: Sequence[int], count: int) -> list[int]:
     """The `count` tokens that the model says when it is asked alone, one after the other."""
     answer: list[int] = []
     with _bare(path, len(prompt) + count) as bare:
-        for start in range(0, len(prompt), _BATCH):
-            part = prompt[start : start + _BATCH]
-            logits = bare.decode(part, start, len(part) - 1)
-        while True:
+        for start in range(0, len(prompt) - _BATCH, _BATCH):
+            bare.decode(prompt[start : start + _BATCH], start, _BATCH)
+        position = (len(prompt) - 1) // _BATCH * _BATCH
+        part = list(prompt[position:])
+        while len(answer) < count:
+            logits = bare.decode(part, position, len(part) - 1)
             answer.append(int(logits[0].argmax()))
-            if len(answer) == count:
-                return answer
-            logits = bare.decode(answer[-1:], len(prompt) + len(answer) - 1, 0)
+            part, position = answer[-1:], len(prompt) + len(answer) - 1
+    return answer
 
 
 class _Bare:

@@ -74,3 +74,8 @@ def test_recurrent_models_answer_by_what_stood_far_back(
     assert_right(path, first, answer)
     with pytest.raises(AssertionError, match="deviations below the maximum"):
         assert_right(path, second, answer)
+
+
+@pytest.mark.parametrize("length", [511, 512, 513, 1024, 1100])
+def test_long_prompts_are_answered_alone(reciting: Path, length: int) -> None:
+    assert greedy_answer(reciting, [*b"." * (length - 1), ord("a")], 5) == list(b"bcdef")
