@@ -21,7 +21,7 @@ from typing import Any, cast
 
 import zmq
 
-from .codec import MAX_HEADER, MalformedMessage, decode, encode
+from .codec import MAX_HEADER, MalformedMessage, join, split
 from .logs import RateLimitedLog
 
 _log = logging.getLogger(__name__)
@@ -31,6 +31,9 @@ HIGH_WATER_MARK = 256
 
 DEFAULT_OUTBOX_BYTES = 64 * 1024 * 1024
 DEFAULT_PATIENCE = 10.0
+
+_LARGE = 1024 * 1024
+"""Bytes from which handing a message over costs less than copying it."""
 
 _READ_BATCH = 64
 _RETRY_SECONDS = 0.005
@@ -78,7 +81,7 @@ class _Channel(ABC):
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._socket.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
         self._socket.setsockopt(zmq.RCVHWM, HIGH_WATER_MARK)
-        self._socket.setsockopt(zmq.MAXMSGSIZE, max(MAX_HEADER, max_body))
+        self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_HEADER + max_body)
         self._socket.setsockopt(zmq.RECONNECT_IVL, 20)
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
         self._malformed = RateLimitedLog(_log)
@@ -154,18 +157,19 @@ class _Channel(ABC):
     def _try_send(self, frames: list[bytes]) -> bool:
         """Sends, or returns False when the peer takes no more just now."""
         try:
-            self._socket.send_multipart(frames, zmq.NOBLOCK)
+            copy = len(frames[-1]) < _LARGE
+            self._socket.send_multipart(frames, zmq.NOBLOCK, copy=copy)
         except zmq.Again:
             return False
         self._schedule_wake()
         return True
 
     def _decode(self, frames: list[bytes], sender: str) -> tuple[Any, bytes] | None:
-        if not 1 <= len(frames) <= 2:
+        if len(frames) != 1:
             self._malformed.warning("malformed message", f"{len(frames)} frames from {sender}")
             return None
         try:
-            return decode(frames[0]), frames[1] if len(frames) == 2 else b""
+            return split(frames[0])
         except MalformedMessage as error:
             self._malformed.warning("malformed message", f"from {sender}: {error}")
             return None
@@ -205,7 +209,7 @@ class Router(_Channel):
         False when the peer is not connected, or more would wait for it than the bound allows: the
         message is gone, and the caller decides what that means.
         """
-        frames = [peer.encode(), encode(message)] + ([body] if body else [])
+        frames = [peer.encode(), join(message, body)]
         outbox = self._outboxes.get(peer)
         try:
             if not outbox and self._try_send(frames):
@@ -287,7 +291,7 @@ class Dealer(_Channel):
 
     def send(self, message: Any, body: bytes = b"") -> bool:
         """Sends now, or as soon as the other side takes it; False when the outbox is full."""
-        frames = [encode(message)] + ([body] if body else [])
+        frames = [join(message, body)]
         if not self._outbox and self._try_send(frames):
             return True
         self._retry_later()

@@ -1,7 +1,7 @@
 """One request's life: submitted by a frontend, placed by the scheduler, answered by a worker.
 
-`Generate` has two frames. The header is what the scheduler reads; the body (`GenerateBody`) is
-opaque to it and reaches the worker as it is. Answers go from the worker straight to the frontend.
+`Generate` has a body. The message is what the scheduler reads; the body (`GenerateBody`) is opaque
+to it and reaches the worker as it is. Answers go from the worker straight to the frontend.
 Everything carries (request, attempt); a frontend drops what belongs to another attempt, and takes
 a gap in the token index as the loss of the attempt.
 """
@@ -40,7 +40,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """Frontend → scheduler → worker, header frame: everything that placement needs to know."""
+    """Frontend → scheduler → worker: everything that placement needs to know."""
 
     request: RequestId
     attempt: Attempt
@@ -152,7 +152,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class GenerateBody:
-    """The second frame of `Generate`: what only the worker reads."""
+    """The body of `Generate`: what only the worker reads."""
 
     kind: Kind
     options: SamplingOptions

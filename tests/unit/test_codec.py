@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pronk.protocol.codec import MAX_HEADER, MalformedMessage, decode, encode
+from pronk.protocol.codec import MAX_HEADER, MalformedMessage, decode, encode, join, split
 from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.messages import MESSAGES
 from pronk.protocol.messages.failure import Failure
@@ -105,6 +105,26 @@ def test_a_frame_over_its_limit_is_refused_before_it_is_parsed():
         decode(bytes(MAX_HEADER + 1))
     with pytest.raises(MalformedMessage, match="over the limit of 3"):
         decode(encode(EXAMPLES[0]), limit=3)
+
+
+@given(st.sampled_from(EXAMPLES), st.binary(max_size=50))
+def test_a_body_travels_behind_its_message_in_one_frame(message: object, body: bytes):
+    assert split(join(message, body)) == (message, body)
+    assert split(join(message)) == (message, b"")
+
+
+@given(st.binary(max_size=400))
+def test_no_bytes_at_all_break_the_splitter(frame: bytes):
+    with contextlib.suppress(MalformedMessage):
+        split(frame)
+
+
+@pytest.mark.parametrize(
+    "frame", [b"", b"\0\0", bytes(4), join(EXAMPLES[0])[:-1], b"\xff\xff\xff\xff" + bytes(100)]
+)
+def test_a_frame_that_does_not_hold_what_it_says_is_refused(frame: bytes):
+    with pytest.raises(MalformedMessage, match="do not hold"):
+        split(frame)
 
 
 def test_unknown_fields_are_ignored_so_that_newer_peers_may_add_some():

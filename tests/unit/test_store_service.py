@@ -186,7 +186,8 @@ async def test_what_is_no_question_does_no_harm(
     with zmq.Context() as context, context.socket(zmq.DEALER) as raw:
         raw.linger = 1000
         raw.connect(state.store)
-        for frames in ([b""], [b"\xff" * 100], [b"a", b"b", b"c"], [b"\x92\xa1x\x80"]):
+        short = b"\0\0\0\x04\x92\xa1x\x80"
+        for frames in ([b""], [b"\xff" * 100], [b"a", b"b", b"c"], [short]):
             raw.send_multipart(frames)
     asker.send(PeerHeartbeat())
     assert isinstance(await asker.ask(ListModels(call())), ModelList)
