@@ -35,8 +35,8 @@ _MOST_COMPILING = 4
 """Grammars at a time, those given up among them."""
 
 _LIMITS = LLParserLimits(
+    max_items_in_row=10_000,
     step_lexer_fuel=100_000,
-    step_max_items=20_000,
     max_lexer_states=20_000,
     max_grammar_size=100_000,
     verbose_errors=False,
@@ -191,7 +191,7 @@ def _translated(error: BaseException) -> BaseException:
 
 
 def _sentence(reason: str) -> str:
-    """llguidance's reason in one line, without what only its authors can read."""
+    """The reason that llguidance gave, in one line and without what only its authors can read."""
     if reason.startswith("panic"):
         return "it is too large"
     if reason.startswith("NoExtension"):
