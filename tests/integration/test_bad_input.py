@@ -98,8 +98,8 @@ def test_tokens_of_another_vocabulary_are_refused(http: httpx.Client):
 
 
 def test_what_this_version_cannot_do_is_said_and_not_ignored(http: httpx.Client):
-    request = {"model": "demo", "messages": USER, "format": "json"}
-    assert "format" in error_of(http.post("/api/chat", json=request), 501)
+    request = {"model": "demo", "messages": USER, "logprobs": True}
+    assert "logprobs" in error_of(http.post("/api/chat", json=request), 501)
 
 
 @pytest.mark.parametrize("name", ["nobody", "nobody:7b", "hf.co/some/body:Q4_0", "a/b/c"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 import numpy as np
@@ -35,8 +36,8 @@ _MOST_COMPILING = 4
 """Grammars at a time, those given up among them."""
 
 _LIMITS = LLParserLimits(
+    max_items_in_row=10_000,
     step_lexer_fuel=100_000,
-    step_max_items=20_000,
     max_lexer_states=20_000,
     max_grammar_size=100_000,
     verbose_errors=False,
@@ -152,12 +153,12 @@ class _Compiling(threading.Thread):
         super().__init__(name="grammar", daemon=True)
         self._table = table
         self._grammar = grammar
-        self._clock: int | None = None
+        self._clock: Callable[[], float] | None = None
         self._matcher: Matcher | None = None
         self._reason = ""
 
     def run(self) -> None:
-        self._clock = time.pthread_getcpuclockid(threading.get_ident())
+        self._clock = _own_clock()
         try:
             self._matcher = Matcher(self._table, self._grammar)
         except ConstraintFailed as error:
@@ -179,8 +180,17 @@ class _Compiling(threading.Thread):
         """Seconds of processor time so far: waiting on a busy machine does not count."""
         if self._clock is not None:
             with suppress(OSError):  # the thread has just ended
-                return time.clock_gettime(self._clock)
+                return self._clock()
         return 0.0
+
+
+def _own_clock() -> Callable[[], float]:
+    """This thread's processor time, for any thread to read; on macOS the time since now."""
+    if hasattr(time, "pthread_getcpuclockid"):
+        clock = time.pthread_getcpuclockid(threading.get_ident())
+        return lambda: time.clock_gettime(clock)
+    began = time.monotonic()
+    return lambda: time.monotonic() - began
 
 
 def _translated(error: BaseException) -> BaseException:
@@ -191,7 +201,7 @@ def _translated(error: BaseException) -> BaseException:
 
 
 def _sentence(reason: str) -> str:
-    """Llguidance's reason in one line, without what only its authors can read."""
+    """The reason that llguidance gave, in one line and without what only its authors can read."""
     if reason.startswith("panic"):
         return "it is too large"
     if reason.startswith("NoExtension"):

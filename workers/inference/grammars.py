@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from llguidance import LLMatcher
+from llguidance import LLMatcher, regex_to_lark
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from ...protocol.errors import Code, PronkError
@@ -53,8 +53,9 @@ _FORMATS = frozenset(
 """Formats of strings that can be enforced. JSON Schema takes others for annotations."""
 
 _JSON_OPTIONS: Any = {
-    # At most so much between two tokens of JSON, or a model that likes spaces never ends.
-    "whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,64}",
+    # Between two tokens of JSON: a space, or a line break with what indents the next line. A model
+    # that may put spaces without end there does so.
+    "whitespace_pattern": r" |\r?\n[ \t]{0,24}",
     "whitespace_flexible": True,
     "item_separator": ",",
     "key_separator": ":",
@@ -82,7 +83,8 @@ def build_grammar(constraint: Constraint) -> str:
         case Grammar.JSON_SCHEMA:
             return _from_schema(_parsed(constraint.source))
         case Grammar.REGEX:
-            return LLMatcher.grammar_from_regex(constraint.source)
+            # Classes such as \d are those of ASCII, as in a schema's `pattern`.
+            return LLMatcher.grammar_from_regex(regex_to_lark(constraint.source, "dw"))
         case Grammar.LARK:
             return _from_lark(constraint.source)
         case Grammar.GBNF:

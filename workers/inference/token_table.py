@@ -73,7 +73,7 @@ def _read(vocabulary: Vocabulary) -> tuple[list[bytes], list[int]]:
     silent = _c.LLAMA_TOKEN_ATTR_CONTROL | _c.LLAMA_TOKEN_ATTR_UNKNOWN
     for token in range(vocabulary.size):
         count = _c.llama_token_to_piece(handle, token, buffer, len(buffer), 0, True)
-        text = buffer[: max(count, 0)]
+        text = bytes(buffer[: max(count, 0)])  # pyright: ignore
         attributes = _c.llama_vocab_get_attr(handle, token)
         added = attributes & _c.LLAMA_TOKEN_ATTR_USER_DEFINED
         ending = _c.llama_vocab_is_eog(handle, token)

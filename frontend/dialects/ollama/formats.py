@@ -33,8 +33,8 @@ def read_format(value: object) -> Constraint | None:
     Raises `ValueError` for what is no format or too large to be one. Whether a schema or a grammar
     has a meaning is for the worker to say, who compiles it.
     """
-    if value is None or value == "" or isinstance(value, Constraint):
-        return value or None
+    if value is None or value == "":
+        return None
     if value == "json":
         return Constraint(Grammar.JSON)
     if not isinstance(value, dict):
