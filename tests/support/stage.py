@@ -19,6 +19,7 @@ import psutil
 from pronk.protocol.channels import Dealer, Router
 from pronk.protocol.codec import VERSION
 from pronk.protocol.errors import Code
+from pronk.protocol.messages.embedding import Embed
 from pronk.protocol.messages.failure import Failure
 from pronk.protocol.messages.fleet import (
     Hello,
@@ -121,7 +122,12 @@ class Peer:
         self.send(header, b"body")
         return header
 
-    def release(self, header: Generate) -> None:
+    def embed(self, digest: str = A) -> Embed:
+        header = Embed(uuid4().hex, 1, "model", digest, Caller(), self.id, self.endpoint, cost=1)
+        self.send(header, b"numbers")
+        return header
+
+    def release(self, header: Generate | Embed) -> None:
         self.send(Released(header.request, header.attempt, Outcome.FINISHED, 3))
 
     def beat(self) -> asyncio.Task[None]:

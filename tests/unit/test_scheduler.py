@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from pronk.protocol.codec import VERSION
 from pronk.protocol.errors import Code
+from pronk.protocol.messages.embedding import Embed
 from pronk.protocol.messages.failure import Failure
 from pronk.protocol.messages.fleet import (
     Hello,
@@ -52,6 +53,19 @@ async def test_one_worker_takes_one_request_at_a_time_in_order(stage: Stage):
         assert (await worker.expect(Generate))[0] == header
         assert worker.received == []
         worker.release(header)
+
+
+async def test_a_request_for_vectors_takes_a_slot_like_any_other(stage: Stage):
+    worker, frontend = stage.worker(), stage.frontend()
+    first, second, third = frontend.generate(), frontend.embed(), frontend.generate()
+    await worker.load()
+    assert (await worker.expect(Generate))[0] == first
+    worker.release(first)
+    assert await worker.expect(Embed) == (second, b"numbers")
+    frontend.send(second, b"numbers")  # again: it is known already
+    assert worker.received == []
+    worker.release(second)
+    assert (await worker.expect(Generate))[0] == third
 
 
 async def test_a_request_that_is_known_already_is_not_run_twice(stage: Stage):

@@ -18,6 +18,7 @@ import pytest
 from pronk.protocol.channels import Router
 from pronk.protocol.codec import VERSION, encode
 from pronk.protocol.errors import Code
+from pronk.protocol.messages.embedding import Embed, EmbedBody, Embedded
 from pronk.protocol.messages.failure import Failure
 from pronk.protocol.messages.fleet import (
     Hello,
@@ -53,6 +54,8 @@ from pronk.protocol.messages.placement import (
     Unload,
 )
 from pronk.protocol.state import StateDirectory
+from support.encoder_models import CONTEXT as ENCODER_CONTEXT
+from support.encoder_models import DIMENSION, write_encoder
 from support.models import write_reciting_model
 
 DIGEST = "d" * 64
@@ -136,6 +139,20 @@ class Stage:
         )
         self.tell(header, encode(body))
         return header.request, header.attempt
+
+    def ask_vectors(self, body: EmbedBody | GenerateBody) -> str:
+        header = Embed(
+            request=uuid4().hex,
+            attempt=1,
+            model="encoder:latest",
+            digest=DIGEST,
+            caller=Caller(),
+            frontend=self.frontend_id,
+            reply_to=self.state.frontend(self.frontend_id),
+            cost=1,
+        )
+        self.tell(header, encode(body))
+        return header.request
 
     async def answer(self) -> tuple[list[int], str, Any]:
         """Tokens and text up to the end of the answer, and what ended it."""
@@ -451,3 +468,40 @@ async def test_a_bad_name_or_setting_is_one_line_and_status_1(tmp_path: Path) ->
         _, stderr = await asyncio.wait_for(process.communicate(), PATIENCE)
         assert process.returncode == 1
         assert len(stderr.decode().splitlines()) == 1
+
+
+async def test_an_encoder_answers_with_vectors_and_refuses_to_write(
+    stage: Stage, tmp_path: Path
+) -> None:
+    write_encoder(tmp_path / "encoder.gguf")
+    await stage.start_worker()
+    loaded = await stage.load(tmp_path / "encoder.gguf")
+    assert loaded.model.context_length == ENCODER_CONTEXT
+    request = stage.ask_vectors(EmbedBody(["the sky", "blue"]))
+    assert (await stage.reply.wait(Started)).request == request
+    embedded = await stage.reply.wait(Embedded)
+    assert embedded == Embedded(request, 1, 2, DIMENSION, prompt_eval_count=7)
+    assert (await stage.inbox.wait(Released)).outcome is Outcome.FINISHED
+
+    stage.ask(chat())
+    failed = await stage.reply.wait(Failed)
+    assert failed.failure.code is Code.INVALID_REQUEST
+    assert (await stage.inbox.wait(Released)).outcome is Outcome.FAILED
+
+    stage.ask_vectors(chat())
+    assert (await stage.reply.wait(Failed)).failure.code is Code.INTERNAL
+    assert (await stage.inbox.wait(Released)).outcome is Outcome.FAILED
+
+
+async def test_a_cancelled_list_is_released_and_not_answered(stage: Stage, tmp_path: Path) -> None:
+    write_encoder(tmp_path / "encoder.gguf", layers=12)
+    await stage.start_worker()
+    await stage.load(tmp_path / "encoder.gguf")
+    request = stage.ask_vectors(EmbedBody(["the sky is blue " * 15] * 20_000))
+    await stage.reply.wait(Started)
+    stage.tell(Cancel(request, 1))
+    released = await stage.inbox.wait(Released)
+    assert (released.request, released.outcome) == (request, Outcome.CANCELLED)
+    assert stage.reply.messages == []
+    following = stage.ask_vectors(EmbedBody(["the sky"]))
+    assert (await stage.reply.wait(Embedded)).request == following
