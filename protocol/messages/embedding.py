@@ -1,7 +1,7 @@
 """Texts to vectors, or to scores: submitted, placed and tried again as a generation is.
 
-`Embed` has two frames like `Generate`: a header for the scheduler, and a body (`EmbedBody`) for
-the worker. There is one answer, `Embedded`, whose second frame holds the numbers. `Started`,
+`Embed` has a body like `Generate`: the message is for the scheduler, the body (`EmbedBody`) for
+the worker. There is one answer, `Embedded`, whose body holds the numbers. `Started`,
 `Failed`, `Lost`, `Cancel` and `Released` are those of a generation. A frontend splits a long list
 into several messages, so that one of them is a small job and its answer a small message.
 """
@@ -27,7 +27,7 @@ from .generation import Caller
 
 @dataclass(frozen=True, slots=True)
 class Embed:
-    """Frontend → scheduler → worker, header frame: everything that placement needs to know."""
+    """Frontend → scheduler → worker: everything that placement needs to know."""
 
     request: RequestId
     attempt: Attempt
@@ -51,7 +51,7 @@ class Embed:
 
 @dataclass(frozen=True, slots=True)
 class EmbedBody:
-    """The second frame of `Embed`: what only the worker reads."""
+    """The body of `Embed`: what only the worker reads."""
 
     inputs: list[Text]
     first: Count = 0
@@ -68,7 +68,7 @@ class EmbedBody:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """Worker → frontend: the answer. Its second frame holds `count` × `dimension` numbers.
+    """Worker → frontend: the answer. Its body holds `count` × `dimension` numbers.
 
     They are little-endian 32-bit floats, one input's after the other's, in the order of the inputs.
     A score is a vector of one number.
