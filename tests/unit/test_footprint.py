@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from pronk.workers.inference.footprint import measure, set_cache
 from pronk.workers.inference.llama import Model, native_log
 from pronk.workers.store.demo import WEIGHTS
 from support.models import write_reciting_model
+from support.recurrent import HYBRID, RECURRENT, RecurrentShape, write_recurrent_model
 
 DETAILS = ModelDetails("", "gguf", "llama", ["llama"], "1M", "F32")
 
@@ -35,7 +37,7 @@ def load(
 
 
 def taken(model: Model, slots: int, context_length: int, cache_type: CacheType) -> int:
-    """Bytes that a real context's cache takes, as llama.cpp counts them."""
+    """Bytes that a real context's cache and states take, as llama.cpp counts them."""
     params: Any = llama_cpp.llama_context_default_params()
     params.n_ctx, params.n_seq_max = slots * context_length, slots
     params.n_batch = params.n_ubatch = 64
@@ -44,7 +46,7 @@ def taken(model: Model, slots: int, context_length: int, cache_type: CacheType) 
         context = llama_cpp.llama_init_from_model(model.handle, params)
         assert context
         llama_cpp.llama_free(context)
-        return native_log.buffers("KV")
+        return native_log.buffers("KV") + native_log.buffers("RS")
 
 
 @pytest.mark.parametrize("cache_type", list(CacheType))
@@ -53,6 +55,22 @@ def test_slots_take_what_was_measured(demo: Model, cache_type: CacheType):
     assert footprint.cache_type is cache_type
     actual = taken(demo, 3, 1000, cache_type)
     assert 3 * footprint.slot(1000) == pytest.approx(actual, rel=0.02)
+
+
+@pytest.mark.parametrize("shape", [RECURRENT, HYBRID], ids=["recurrent", "hybrid"])
+def test_the_state_of_a_recurrent_model_is_counted_once_for_each_slot(
+    tmp_path: Path, shape: RecurrentShape
+):
+    path = tmp_path / "m.gguf"
+    # Large enough for llama.cpp's accounts, which are in hundredths of a MiB.
+    write_recurrent_model(path, replace(shape, embedding=256, inner=512, state=64))
+    model = Model(path)
+    footprint = measure(model, load())
+    assert footprint.sequence > 0
+    assert bool(footprint.token) is shape.hybrid
+    actual = taken(model, 8, 512, CacheType.F16)
+    assert 8 * footprint.slot(512) == pytest.approx(actual, rel=0.05)
+    model.close()
 
 
 def test_a_quantized_cache_is_smaller(demo: Model):
