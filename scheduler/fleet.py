@@ -117,7 +117,7 @@ class Waiting:
     @property
     def deadline(self) -> float | None:
         """Unix time after which nobody waits for it."""
-        return self.header.deadline if isinstance(self.header, Generate) else None
+        return None if isinstance(self.header, Preload) else self.header.deadline
 
 
 class Fleet:

@@ -122,8 +122,9 @@ class Peer:
         self.send(header, b"body")
         return header
 
-    def embed(self, digest: str = A) -> Embed:
-        header = Embed(uuid4().hex, 1, "model", digest, Caller(), self.id, self.endpoint, cost=1)
+    def embed(self, digest: str = A, **fields: Any) -> Embed:
+        common = (uuid4().hex, 1, "model", digest, Caller(), self.id, self.endpoint)
+        header = Embed(*common, cost=1, **fields)
         self.send(header, b"numbers")
         return header
 
