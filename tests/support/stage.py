@@ -123,9 +123,8 @@ class Peer:
         return header
 
     def embed(self, digest: str = A, **fields: Any) -> Embed:
-        header = Embed(
-            uuid4().hex, 1, "model", digest, Caller(), self.id, self.endpoint, cost=1, **fields
-        )
+        common = (uuid4().hex, 1, "model", digest, Caller(), self.id, self.endpoint)
+        header = Embed(*common, cost=1, **fields)
         self.send(header, b"numbers")
         return header
 

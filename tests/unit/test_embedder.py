@@ -50,6 +50,7 @@ class Bench:
             reply_to="ipc://nowhere",
             cost=0,
             context_length=fields.pop("context_length", None),
+            deadline=fields.pop("deadline", None),
         )
         inputs = self.preparer.prepare(EmbedBody(list(texts), **fields), header.context_length)
         self.embedder.submit(header, inputs)
@@ -258,6 +259,15 @@ def test_a_cancelled_request_leaves_at_once_and_says_nothing_else(encoder: Bench
     said = bench.run()
     assert list(said) == [other]
     assert vectors(said[other][0]).shape == (20, DIMENSION)
+
+
+def test_a_request_whose_time_is_over_ends_before_the_next_step(encoder: BenchMaker) -> None:
+    bench = encoder()
+    late = bench.submit("sky", deadline=1.0)
+    bench.submit("sea", deadline=4e9)
+    failed, released = bench.run()[late]
+    assert failed.failure.code is Code.DEADLINE_EXCEEDED
+    assert released.outcome is Outcome.FAILED
 
 
 def test_a_model_that_ranks_scores_each_document(encoder: BenchMaker) -> None:

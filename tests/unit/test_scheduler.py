@@ -68,6 +68,14 @@ async def test_a_request_for_vectors_takes_a_slot_like_any_other(stage: Stage):
     assert (await worker.expect(Generate))[0] == third
 
 
+async def test_a_request_for_vectors_that_waits_past_its_deadline_is_answered(stage: Stage):
+    stage.worker()  # which never says that it has loaded the model
+    frontend = stage.frontend()
+    header = frontend.embed(deadline=1.0)
+    failed: Failed = await frontend.expect(Failed)
+    assert (failed.request, failed.failure.code) == (header.request, Code.DEADLINE_EXCEEDED)
+
+
 async def test_a_request_that_is_known_already_is_not_run_twice(stage: Stage):
     worker, frontend = stage.worker(), stage.frontend()
     header = frontend.generate()

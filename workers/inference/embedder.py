@@ -8,12 +8,14 @@ long list delays a single text by no more than its share.
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from ...protocol.deadline import deadline_exceeded, is_over
 from ...protocol.errors import Code, PronkError
 from ...protocol.messages.embedding import Embed, Embedded
 from ...protocol.messages.failure import Failure
@@ -107,8 +109,19 @@ class Embedder:
 
         What goes wrong ends the request that it goes wrong with, and no other.
         """
-        if not self._jobs:
-            return []
+        overdue = self._drop_overdue()
+        return overdue + self._step() if self._jobs else overdue
+
+    def _drop_overdue(self) -> list[Any]:
+        now = time.time()
+        return [
+            message
+            for job in list(self._jobs)
+            if is_over(job.header.deadline, now)
+            for message in self._fail(job, Failure.of(deadline_exceeded()))
+        ]
+
+    def _step(self) -> list[Any]:
         self.steps += 1
         jobs: list[_Job] = []
         try:
