@@ -511,3 +511,25 @@ def test_grammars_are_compiled_side_by_side(demo: Bench) -> None:
     for thread in threads:
         thread.join(60)
     assert texts == {seed: str(seed) for seed in range(3)}
+
+
+def test_a_grammar_that_takes_too_long_is_given_up(
+    demo: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = ConstraintCompiler(demo.vocabulary)
+    compiler.compile(JSON)
+    slow = schema({"properties": {f"p{i}": {"type": "string"} for i in range(1000)}})
+    with monkeypatch.context() as patch:
+        patch.setattr(constraints, "COMPILE_SECONDS", 0.001)
+        assert "too long to compile" in refusal(Bench(demo.model, compiler), slow)
+    assert compiler.compile(JSON)
+
+
+def test_grammars_that_were_given_up_are_bounded_in_number(
+    demo: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constraints, "_MOST_COMPILING", 0)
+    error = refused(demo, JSON)
+    assert error is not None
+    assert error.code is Code.UNAVAILABLE
+    assert error.retry_after
