@@ -21,8 +21,11 @@ from pronk.protocol.messages.generation import Constraint, Grammar
 from pronk.workers.inference import constraints
 from pronk.workers.inference.constraints import ConstraintCompiler, ConstraintFailed, Matcher
 from pronk.workers.inference.detokenizer import Detokenizer
-from pronk.workers.inference.llama import Context, Model, Sampler, Vocabulary
+from pronk.workers.inference.context import Context, ContextPlan
+from pronk.workers.inference.llama import Model
+from pronk.workers.inference.samplers import Sampler
 from pronk.workers.inference.sampling import SamplingPlan
+from pronk.workers.inference.vocabulary import Vocabulary
 from support.models import write_reciting_model
 
 DEMO = Path(__file__).parents[2] / "workers/store/demo/demo.gguf"
@@ -84,16 +87,17 @@ def schema(value: object) -> Constraint:
 
 def generate(bench: Bench, matcher: Matcher, prompt: str, *, limit: int, plan: SamplingPlan) -> str:
     """The model's answer, with each token chosen as the engine does it."""
-    context = Context(bench.model, 1024, 1, 512)
-    sampler = Sampler(plan, 7, bench.vocabulary.size)
+    context = Context(bench.model, ContextPlan(slots=1, length=1024, threads=1))
+    sampler = Sampler(plan, 7, bench.vocabulary)
     answer: list[int] = []
     try:
         tokens, position = bench.vocabulary.tokenize(prompt), 0
         while len(answer) < limit:
-            context.decode(tokens, position, logits=True)
+            last = len(tokens) - 1
+            context.decode(tokens, range(position, position + last + 1), [0] * len(tokens), [last])
             position += len(tokens)
-            matcher.apply(context.logits())
-            token = sampler.sample(context, len(answer))
+            matcher.apply(context.logits(last))
+            token = sampler.sample(context, last, len(answer))
             matcher.accept(token)
             answer.append(token)
             if bench.vocabulary.ends_generation(token):
@@ -511,3 +515,25 @@ def test_grammars_are_compiled_side_by_side(demo: Bench) -> None:
     for thread in threads:
         thread.join(60)
     assert texts == {seed: str(seed) for seed in range(3)}
+
+
+def test_a_grammar_that_takes_too_long_is_given_up(
+    demo: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = ConstraintCompiler(demo.vocabulary)
+    compiler.compile(JSON)
+    slow = schema({"properties": {f"p{i}": {"type": "string"} for i in range(1000)}})
+    with monkeypatch.context() as patch:
+        patch.setattr(constraints, "COMPILE_SECONDS", 0.001)
+        assert "too long to compile" in refusal(Bench(demo.model, compiler), slow)
+    assert compiler.compile(JSON)
+
+
+def test_grammars_that_were_given_up_are_bounded_in_number(
+    demo: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constraints, "_MOST_COMPILING", 0)
+    error = refused(demo, JSON)
+    assert error is not None
+    assert error.code is Code.UNAVAILABLE
+    assert error.retry_after

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.messages.generation import LogitBias, SamplingOptions
-from pronk.workers.inference.llama import Context, DecodeFailed, Model
+from pronk.workers.inference.context import Context, ContextPlan
+from pronk.workers.inference.llama import DecodeFailed, Model
 from pronk.workers.inference.mirostat import Mirostat
 from pronk.workers.inference.samplers import Sampler
 from pronk.workers.inference.sampling import draw, plan_sampling
@@ -360,15 +361,15 @@ def test_any_options_choose_a_token(data: st.DataObject) -> None:
 
 
 def test_it_reads_a_context_of_llama_cpp(model: Model, tmp_path: Path) -> None:
-    context = Context(model, 64, 1, 32)
+    context = Context(model, ContextPlan(slots=1, length=64, threads=1, batch=32))
     try:
-        context.decode([ord("a")], 0, logits=True)
+        context.decode([ord("a")], [0], [0], [0])
         for options in ({}, {"temperature": 0}, {"mirostat": 2}, {"repeat_penalty": 1.1}):
             one = sampler(vocabulary=model.vocabulary, **options)
-            assert one.sample(context, -1, 0) == ord("b")
+            assert one.sample(context, 0, 0) == ord("b")
             one.close()
         barred = sampler(vocabulary=model.vocabulary, logit_bias=[LogitBias("b", None)])
-        assert barred.sample(context, -1, 0) != ord("b")
+        assert barred.sample(context, 0, 0) != ord("b")
         barred.close()
     finally:
         context.close()
