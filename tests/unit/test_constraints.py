@@ -20,8 +20,8 @@ from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.messages.generation import Constraint, Grammar
 from pronk.workers.inference import constraints
 from pronk.workers.inference.constraints import ConstraintCompiler, ConstraintFailed, Matcher
-from pronk.workers.inference.detokenizer import Detokenizer
 from pronk.workers.inference.context import Context, ContextPlan
+from pronk.workers.inference.detokenizer import Detokenizer
 from pronk.workers.inference.llama import Model
 from pronk.workers.inference.samplers import Sampler
 from pronk.workers.inference.sampling import SamplingPlan

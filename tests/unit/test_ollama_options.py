@@ -101,9 +101,8 @@ def test_what_ollama_brings_down_to_what_can_be_is_accepted() -> None:
     assert read(num_ctx=2**60).context_length == 2**24
     assert read(top_k=2**60, repeat_last_n=2**60).options.top_k == 2**60
     assert read(num_keep=-7).options.num_keep == -1
-    assert (
-        read(num_gpu=999, main_gpu=-1, num_thread=0, num_batch=2**40).options == SamplingOptions()
-    )
+    ignored = {"num_gpu": 999, "main_gpu": -1, "num_thread": 0, "num_batch": 2**40}
+    assert read(**ignored).options == SamplingOptions()
 
 
 def test_stop_is_one_text_or_several_and_an_empty_one_is_none() -> None:
@@ -149,7 +148,7 @@ def test_biases_have_all_of_llama_servers_forms() -> None:
             "options.num_predict: must be an integer from -2 on, of at most 64 bits; got -3",
         ),
         ({"top_k": -2}, "options.top_k: must be an integer from -1 on, of at most 64 bits; got -2"),
-        ({"seed": 1e300}, "options.seed: must be an integer, of at most 64 bits; got 1e300"),
+        ({"seed": 1e300}, "options.seed: must be an integer, of at most 64 bits; got 1e+300"),
         ({"num_gpu": "all"}, 'options.num_gpu: must be an integer, of at most 64 bits; got "all"'),
         ({"use_mmap": 1}, "options.use_mmap: must be true or false; got 1"),
         ({"ignore_eos": "no"}, 'options.ignore_eos: must be true or false; got "no"'),
@@ -186,7 +185,8 @@ def test_biases_have_all_of_llama_servers_forms() -> None:
         ),
         (
             {"logit_bias": [[1, 2.0], [1]]},
-            "options.logit_bias: [1] must be a token and its bias, such as [42, -1.5]; got an array",
+            "options.logit_bias: [1] must be a token and its bias, such as [42, -1.5]; "
+            "got an array",
         ),
         (
             {"logit_bias": [[-1, 2.0]]},
@@ -215,10 +215,10 @@ def test_a_mistake_is_named_with_what_may_stand_there(
 def test_any_options_travel_or_are_refused_in_few_words(options: dict[str, Any]) -> None:
     try:
         asked = read(**options)
-    except PronkError as error:
-        assert error.code is Code.INVALID_REQUEST
-        assert error.message.startswith("options.")
-        assert len(error.message) < 300
+    except PronkError:
+        message = refusal(**options)
+        assert message.startswith("options.")
+        assert len(message) < 300
         return
     body = GenerateBody(kind=asked.kind, options=asked.options)
     assert decode(encode(body)) == body

@@ -116,7 +116,7 @@ OPTIONS = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(OPTIONS, st.integers(0, 1000), st.integers(0, 1000))
 def test_looking_at_the_likeliest_chooses_what_looking_at_all_does(
     options: dict[str, Any], seed: int, position: int
@@ -134,7 +134,7 @@ def test_looking_at_the_likeliest_chooses_what_looking_at_all_does(
         one.close()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(OPTIONS, st.integers(0, 1000))
 def test_what_is_masked_is_never_chosen(options: dict[str, Any], seed: int) -> None:
     logits = row(seed)
@@ -330,7 +330,7 @@ def test_logits_that_are_no_numbers_fail(options: dict[str, Any], bad: float) ->
         sampler(**options).sample(Rows([logits]), 0, 0)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_any_options_choose_a_token(data: st.DataObject) -> None:
     whole = st.integers(-(2**63), 2**63 - 1)
