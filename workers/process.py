@@ -67,6 +67,10 @@ _LINK_IDLE_SECONDS = 60.0
 _LAST_WORDS_SECONDS = 1.0
 """Longest time that an exit waits for messages that are on their way."""
 
+_SWITCH_SECONDS = 0.0005
+"""How long one thread may hold Python's lock while another waits for it: the engine's thread takes
+it back after every step, beside an event loop that is making the texts of the step before."""
+
 _Key = tuple[str, int]
 """Request and attempt."""
 
@@ -320,6 +324,8 @@ def main(name: str) -> int:
     if delay := record.begin():
         _log.warning("%s crashed again and again; waiting %.1f s before work", name, delay)
         time.sleep(delay)
+
+    sys.setswitchinterval(_SWITCH_SECONDS)
 
     async def live() -> int:
         return await Worker(settings, state).run()

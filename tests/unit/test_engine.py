@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from pronk.protocol.errors import Code, PronkError
-from pronk.protocol.messages.generation import FinishReason
+from pronk.protocol.messages.generation import Constraint, FinishReason, Grammar
 from pronk.workers.inference.native_log import NativeLog
 from support.engines import Bench
 from support.models import write_reciting_model
@@ -289,6 +290,34 @@ def test_gaps_between_slots_are_closed_and_nobody_notices(bench: Bench) -> None:
     bench.finish()
     for run in (runs[0], runs[2], runs[3]):
         assert run.text == "yx" * 30
+
+
+# --- what else may be asked
+
+
+def test_an_answer_has_the_form_that_was_asked_for(bench: Bench) -> None:
+    form = Constraint(Grammar.REGEX, "[abx]{5}")
+    shaped, free = bench.start("a", constraint=form), bench.start("a")
+    bench.finish()
+    assert re.fullmatch("[abx]{5}", shaped.text)
+    assert shaped.reason is FinishReason.STOP
+    assert free.text == CHAIN[1:], "the one beside it is not touched"
+
+
+def test_a_form_goes_on_where_an_earlier_attempt_stood(bench: Bench) -> None:
+    form = Constraint(Grammar.REGEX, "[abx]{5}")
+    whole = bench.run("a", constraint=form)
+    rest = bench.run("a", constraint=form, tokens=whole.tokens[:3])
+    assert whole.tokens[:3] + rest.tokens == whole.tokens
+
+
+def test_log_probabilities_come_with_every_token_but_the_last(bench: Bench) -> None:
+    run = bench.run("a", logprobs=2)
+    *told, end = run.logprobs
+    assert end is None
+    assert b"".join(each.chosen.piece for each in told if each) == CHAIN[1:].encode()
+    assert all(each and each.chosen.logprob > -0.1 and len(each.top) == 2 for each in told)
+    assert bench.run("a").logprobs[0] is None
 
 
 # --- errors

@@ -188,8 +188,9 @@ class Engine:
             token = sequence.sampler.sample(self.context, row, sequence.count)
             if sequence.form:
                 sequence.form.accept(token)
+            ends = self.vocabulary.ends_generation(token)
             told = None
-            if sequence.logprobs is not None:
+            if sequence.logprobs is not None and not ends:
                 told = position_logprobs(raw, token, sequence.logprobs, self.vocabulary)
         except DecodeFailed as error:
             self._fail(sequence, step, str(error))
@@ -206,7 +207,7 @@ class Engine:
         sequence.tokens.append(token)
         sequence.count += 1
         step.sampled.append(Sampled(sequence.key, token, told))
-        if sequence.count >= sequence.limit or self.vocabulary.ends_generation(token):
+        if ends or sequence.count >= sequence.limit:
             self._leave(sequence, step)
 
     # Coming and going

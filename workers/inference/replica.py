@@ -221,7 +221,9 @@ class Replica:
             answer = request.prepared.answer
             index = len(answer.tokens)
             text = answer.accept(sampled.token)
-            told = None if sampled.logprobs is None else [sampled.logprobs]
+            told = None
+            if request.prepared.sequence.logprobs is not None:
+                told = [sampled.logprobs] if sampled.logprobs else []
             messages.append(Chunk(*key, index, [sampled.token], text, told))
             if answer.reason:
                 messages.append(self._finish(request, request.prepared, step.ended_at))

@@ -116,3 +116,4 @@ class Sampled:
     key: Key
     token: int
     logprobs: PositionLogprobs | None
+    """None where nobody asked, and for the token that ends the answer."""
