@@ -7,6 +7,7 @@ here has either yet, so the text is all that there is.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import orjson
@@ -59,7 +60,21 @@ def _format(value: object) -> object:
     raise ValueError('must be "json" or a JSON schema')
 
 
+_GO_ACTION = re.compile(r"\{\{-?\s*(?:(?:else )?(?:if|with|range|and|or|not|eq|ne|len) +\(*)*[.$]")
+"""How a template in Go's language reaches a value. In Jinja no expression begins so."""
+
+
+def _jinja(value: object) -> object:
+    if isinstance(value, str) and _GO_ACTION.search(value):
+        raise ValueError(
+            "is a Go template, but Pronk's are written in Jinja: {{ prompt }} and {{ system }} in "
+            "place of {{ .Prompt }} and {{ .System }}"
+        )
+    return _empty_for_null(value)
+
+
 _Text = Annotated[str, BeforeValidator(_empty_for_null)]
+_Template = Annotated[str, BeforeValidator(_jinja)]
 _Images = Annotated[list[str], Field(max_length=MAX_IMAGES)] | None
 _Token = Annotated[int, Field(ge=0, lt=2**31)]
 
@@ -105,6 +120,7 @@ class _Generation(_Request):
     options: Options | None = None
     keep_alive: Annotated[float | None, BeforeValidator(_duration)] = None
     truncate: bool | None = None
+    shift: bool | None = None
     format: Annotated[Any, BeforeValidator(_format)] = None
     think: Annotated[bool, BeforeValidator(_thinks)] = False
     logprobs: bool | None = None
@@ -125,12 +141,11 @@ class _Generation(_Request):
         """The context that is asked for, in tokens."""
         return self.options.num_ctx if self.options else None
 
-    def _refuse(self, **fields: object) -> None:
+    def _refuse(self) -> None:
         """Raises NOT_IMPLEMENTED for what the API has and this version does not."""
         asked = {
             "format": self.format is not None,
             "logprobs": bool(self.logprobs or self.top_logprobs),
-            **fields,
         }
         for name, is_asked in asked.items():
             if is_asked:
@@ -148,6 +163,7 @@ class _Generation(_Request):
             "context_length": options.num_ctx,
             "keep_alive": self.keep_alive,
             "truncate": self.truncate is not False,
+            "shift": self.shift is not False,
         }
 
 
@@ -185,7 +201,7 @@ class GenerateRequest(_Generation):
     prompt: _Text = ""
     suffix: _Text = ""
     system: _Text = ""
-    template: _Text = ""
+    template: _Template = ""
     raw: bool | None = None
     context: list[_Token] | None = None
     images: _Images = None
@@ -199,13 +215,14 @@ class GenerateRequest(_Generation):
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to answer, so that only the model's stay is meant."""
-        return not self.prompt
+        return not (self.prompt or self.suffix)
 
     def generation(self) -> GenerationRequest:
         """The request as operations understand it."""
-        self._refuse(template=self.template)
+        self._refuse()
         needs = {
-            "insert": bool(self.suffix),
+            # A template may know how to ask a model that names no tokens for it.
+            "insert": bool(self.suffix and not self.template),
             "thinking": self.think,
             "vision": bool(self.images),
         }
@@ -213,6 +230,8 @@ class GenerateRequest(_Generation):
             kind=Kind.COMPLETION,
             prompt=self.prompt,
             system=self.system or None,
+            suffix=self.suffix,
+            template=self.template or None,
             raw=bool(self.raw),
             context=tuple(self.context or ()),
             return_context=not self.raw,
