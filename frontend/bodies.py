@@ -11,6 +11,7 @@ from aiohttp.http_exceptions import ContentEncodingError
 from aiohttp.web_exceptions import HTTPRequestEntityTooLarge, HTTPUnsupportedMediaType
 
 from ..protocol.errors import Code, PronkError
+from .mending import mended
 
 PATIENCE = 60.0
 """Seconds that a client may pause within a body."""
@@ -84,6 +85,8 @@ async def _chunks(request: web.Request) -> AsyncIterator[bytes]:
 def parse_object(body: bytes) -> dict[str, object]:
     """The JSON object that a body holds, whatever its Content-Type says.
 
+    Text that is not quite Unicode is mended.
+
     Raises `PronkError` with the place of the mistake.
     """
     if not body.strip():
@@ -91,7 +94,7 @@ def parse_object(body: bytes) -> dict[str, object]:
     if len(body) > MAX_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
         raise PronkError(Code.INVALID_REQUEST, f"the body holds more than {MAX_VALUES} JSON values")
     try:
-        value = orjson.loads(body)
+        value = _loads(body)
     except orjson.JSONDecodeError as error:
         raise PronkError(
             Code.INVALID_REQUEST,
@@ -100,3 +103,12 @@ def parse_object(body: bytes) -> dict[str, object]:
     if not isinstance(value, dict):
         raise PronkError(Code.INVALID_REQUEST, "the body must be a JSON object, such as {…}")
     return value
+
+
+def _loads(body: bytes) -> object:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        if "surrogate" in error.msg and (whole := mended(body)) is not None:
+            return orjson.loads(whole)
+        raise

@@ -17,6 +17,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from typing import Any, NoReturn
 
@@ -70,6 +71,9 @@ _LAST_WORDS_SECONDS = 1.0
 _SWITCH_SECONDS = 0.0005
 """How long one thread may hold Python's lock while another waits for it: the engine's thread takes
 it back after every step, beside an event loop that is making the texts of the step before."""
+
+_STACK = 64 * 1024 * 1024
+"""Address space of a thread's stack: llama.cpp's tokenizers recurse along a text."""
 
 _Key = tuple[str, int]
 """Request and attempt."""
@@ -326,6 +330,7 @@ def main(name: str) -> int:
         time.sleep(delay)
 
     sys.setswitchinterval(_SWITCH_SECONDS)
+    threading.stack_size(_STACK)
 
     async def live() -> int:
         return await Worker(settings, state).run()

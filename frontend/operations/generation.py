@@ -54,8 +54,11 @@ class GenerationRequest:
     messages: tuple[ChatMessage, ...] = ()
     prompt: str = ""
     system: str | None = None
+    suffix: str = ""
+    template: str | None = None
     raw: bool = False
     truncate: bool = True
+    shift: bool = True
     constraint: Constraint | None = None
     context: tuple[int, ...] = ()
     return_context: bool = False
@@ -188,8 +191,11 @@ class Generations:
             messages=list(request.messages),
             prompt=request.prompt,
             system=request.system,
+            suffix=request.suffix,
+            template=request.template,
             raw=request.raw,
             truncate=request.truncate,
+            shift=request.shift,
             constraint=request.constraint,
             context=list(request.context),
             return_context=request.return_context,
@@ -248,12 +254,16 @@ def bounded_keep_alive(seconds: float | None) -> float | None:
 
 def _parts(request: GenerationRequest) -> list[tuple[str, bytes]]:
     """The prompt in the order in which a model reads it."""
-    parts = [("system", request.system.encode())] if request.system else []
+    parts = [("template", request.template.encode())] if request.template else []
+    if request.system:
+        parts.append(("system", request.system.encode()))
     if request.context:
         parts.append(("context", _token_bytes(request.context)))
     parts += [(message.role, message.content.encode()) for message in request.messages]
     if request.prompt:
         parts.append(("raw" if request.raw else "user", request.prompt.encode()))
+    if request.suffix:
+        parts.append(("suffix", request.suffix.encode()))
     return parts
 
 

@@ -35,7 +35,6 @@ def error_of(answer: httpx.Response, status: int) -> str:
         (b"[]", "object"),
         (b"null", "object"),
         (b"\xff\xfe", "JSON"),
-        (b'{"model":"demo","messages":[{"role":"user","content":"\\ud800"}]}', "JSON"),
         (b'{"model":"demo","options":{"temperature":NaN}}', "JSON"),
         (b'{"a":' * 5000 + b"1" + b"}" * 5000, "JSON"),
     ],
@@ -152,7 +151,7 @@ def test_the_default_bound_admits_a_long_history_and_images(http: httpx.Client):
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_prompt_that_is_too_long_is_400_in_streaming_mode_too(http: httpx.Client, stream: bool):
-    request = {"model": "demo", "prompt": "word " * 50_000, "stream": stream}
+    request = {"model": "demo", "prompt": "word " * 50_000, "stream": stream, "truncate": False}
     assert "context" in error_of(http.post("/api/generate", json=request), 400)
     message = [{"role": "user", "content": "word " * 50_000}]
     request = {"model": "demo", "messages": message, "stream": stream}
@@ -167,6 +166,17 @@ def test_a_history_that_is_too_long_loses_its_oldest_messages(http: httpx.Client
     assert answer.status_code == 200
     assert answer.json()["prompt_eval_count"] < 1024
     error_of(http.post("/api/chat", json=request | {"truncate": False, "options": options}), 400)
+
+
+@pytest.mark.parametrize("text", [rb"\ud83d", rb"a\udc00b", b"\xff\xfe", b"\xed\xa0\x80"])
+def test_text_that_is_not_quite_unicode_is_answered(http: httpx.Client, text: bytes):
+    options = b'"stream":false,"options":{"num_predict":1}'
+    for path, prompt in (
+        ("/api/generate", b'"prompt":"%s"' % text),
+        ("/api/chat", b'"messages":[{"role":"user","content":"%s"}]' % text),
+    ):
+        answer = http.post(path, content=b'{"model":"demo",%s,%s}' % (prompt, options))
+        assert answer.status_code == 200, answer.text
 
 
 def test_a_broken_connection_in_the_middle_of_a_body_harms_nobody(server: Server):

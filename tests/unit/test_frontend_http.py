@@ -195,8 +195,6 @@ async def test_unknown_paths_and_wrong_methods(
         (b"{", "not valid JSON"),
         (b'{"model": "demo",}', "line 1, column"),
         (b"[1]", "must be a JSON object"),
-        (b'{"model": "\xff"}', "not valid JSON"),
-        (b'{"model": "\\ud800"}', "not valid JSON"),
         (b'{"model": "demo", "options": {"temperature": NaN}}', "not valid JSON"),
         (b'{"model":' + b"[" * 5000, "not valid JSON"),
         (b"{}", "model is required"),

@@ -6,6 +6,7 @@ import random
 import struct
 import time
 import tracemalloc
+from collections.abc import Sequence
 from pathlib import Path
 
 import gguf
@@ -15,13 +16,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pronk.workers.store.gguf_facts import HeaderFacts, facts_of, human_number
+from pronk.workers.store.gguf_facts import INFILL_TOKENS, HeaderFacts, facts_of, human_number
 from pronk.workers.store.gguf_metadata import Header, InvalidGGUF, Tensor, read_header
 
 STRING, ARRAY, U32 = 8, 9, 4
 
 
-def write_gguf(path: Path, *, vocabulary: int = 40, architecture: str = "llama") -> Path:
+def write_gguf(
+    path: Path, *, vocabulary: int = 40, architecture: str = "llama", more: Sequence[str] = ()
+) -> Path:
     """A whole GGUF file with two small tensors."""
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_name("Tiny")
@@ -30,7 +33,7 @@ def write_gguf(path: Path, *, vocabulary: int = 40, architecture: str = "llama")
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_languages(["en", "de"])
     writer.add_tokenizer_model("gpt2")
-    writer.add_token_list([f"token{i}" for i in range(vocabulary)])
+    writer.add_token_list([*(f"token{i}" for i in range(vocabulary)), *more])
     writer.add_token_scores([float(i) / 8 for i in range(vocabulary)])
     writer.add_token_types([1] * vocabulary)
     writer.add_token_merges([f"a{i} b{i}" for i in range(vocabulary)])
@@ -72,7 +75,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_header_tells_what_the_model_is(path: Path) -> None:
     header = read_header(write_gguf(path))
-    assert facts_of(header) == HeaderFacts("llama", "Q8_0", "320", 2048, False, 0)
+    assert facts_of(header) == HeaderFacts("llama", "Q8_0", "320", 2048, False, False, 0)
     assert header.version == 3
     assert header.metadata["general.name"] == "Tiny"
     assert header.metadata["llama.attention.layer_norm_rms_epsilon"] == 1e-5
@@ -93,6 +96,37 @@ def test_long_arrays_and_tensors_come_only_when_asked_for(path: Path) -> None:
         Tensor("output_norm.weight", "F32", [64]),
     ]
     assert brief.metadata.keys() == verbose.metadata.keys()
+
+
+@pytest.mark.parametrize("vocabulary", [3, 60_000])
+@pytest.mark.parametrize("verbose", [False, True])
+@pytest.mark.parametrize(
+    ("more", "infills"),
+    [
+        (["<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"], True),
+        (["<PRE>", "x", "<SUF>", "<MID>", "y"], True),
+        (["<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"], True),
+        (["<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffiy|>"], False),
+        (["<PRE>", "<|fim_suffix|>", "<fim-middle>"], False),
+    ],
+)
+def test_tokens_for_a_gap_are_found_among_all_others(
+    path: Path, vocabulary: int, verbose: bool, more: list[str], infills: bool
+) -> None:
+    write_gguf(path, vocabulary=vocabulary, more=more)
+    header = read_header(path, verbose=verbose, look_for=INFILL_TOKENS)
+    assert facts_of(header).infills is infills
+    assert header.metadata["tokenizer.chat_template"] == "{{ messages }}"
+    assert header.noted == INFILL_TOKENS.intersection(more)
+
+
+@pytest.mark.parametrize(
+    "names", [("fim_pre", "fim_suf", "fim_mid"), ("prefix", "suffix", "middle")]
+)
+def test_a_file_may_name_its_tokens_for_a_gap(path: Path, names: tuple[str, ...]) -> None:
+    pairs = [text(f"tokenizer.ggml.{name}_token_id") + struct.pack("<II", U32, 7) for name in names]
+    assert facts_of(read_bytes(path, header_bytes(*pairs))).infills
+    assert not facts_of(read_bytes(path, header_bytes(*pairs[:2]))).infills
 
 
 def test_it_reads_what_the_gguf_package_reads(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,9 @@ from pronk.frontend.dialects.ollama.requests import (
     ShowRequest,
     parse,
 )
+from pronk.protocol.codec import encode
 from pronk.protocol.errors import Code, PronkError
+from pronk.protocol.messages.generation import GenerateBody, Kind, SamplingOptions
 
 # What the JSON parser can return: longer integers come as floats, and infinities not at all.
 NUMBERS = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
@@ -150,10 +153,80 @@ def test_generate_with_raw_stands_alone() -> None:
     assert generate(prompt="x").generation().return_context is True
 
 
-def test_a_custom_template_is_not_there_yet() -> None:
-    with pytest.raises(PronkError) as caught:
-        generate(prompt="x", template="{{ .Prompt }}").generation()
-    assert caught.value.code is Code.NOT_IMPLEMENTED
+def test_a_gap_a_template_and_a_shift_travel() -> None:
+    request = generate(prompt="a", suffix="b", shift=False).generation()
+    assert (request.suffix, request.template, request.shift) == ("b", None, False)
+    assert request.needs == ("insert",)
+    request = generate(prompt="a", suffix="b", template="{{ prompt }}").generation()
+    assert (request.template, request.shift, request.needs) == ("{{ prompt }}", True, ())
+    assert chat(messages=[], shift=False).generation().shift is False
+    assert not generate(suffix="b").is_empty
+    assert generate(template="{{ prompt }}").is_empty
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ .Prompt }}",
+        "{{.System}} {{.Prompt}}",
+        "{{- if .System }}{{ .System }}{{ end }}",
+        "{{ range .Messages }}x{{ end }}",
+        "{{ range $i, $_ := .Messages }}x{{ end }}",
+        '{{ if eq .Role "user" }}x{{ end }}',
+        "{{ if (and .System .Prompt) }}x{{ end }}",
+        "x{{ else if not .Tools }}x{{ end }}",
+    ],
+)
+def test_a_go_template_is_told_from_jinja(template: str) -> None:
+    error = refused(lambda: generate(prompt="a", template=template))
+    assert error
+    assert error.code is Code.INVALID_REQUEST
+    assert error.message.startswith("template: is a Go template, but Pronk's are written in Jinja")
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ prompt }}",
+        "{{- messages[0].content -}}",
+        "{{ range(3) }}",
+        "{% if not x.y %}{% endif %}",
+    ],
+)
+def test_jinja_is_not_taken_for_go(template: str) -> None:
+    assert generate(prompt="a", template=template).generation().template == template
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (rb"\ud800", "\ufffd"),
+        (rb"x\udc00y", "x\ufffdy"),
+        (rb"\ud83d\ude00 \uD83D", "\U0001f600 \ufffd"),
+        (rb"\ud83d\ud83d\ude00\ude00", "\ufffd\U0001f600\ufffd"),
+        (rb"\\ud800 \\\udfff", "\\ud800 \\\ufffd"),
+        (b"a\xffb", "a\ufffdb"),
+        (b"a\xed\xa0\x80\\n", "a\ufffd\ufffd\ufffd\n"),
+    ],
+)
+def test_text_that_is_not_quite_unicode_is_mended(body: bytes, text: str) -> None:
+    assert parse_object(b'{"prompt":"%s"}' % body) == {"prompt": text}
+    assert encode(GenerateBody(Kind.COMPLETION, SamplingOptions(), prompt=text))
+
+
+@given(st.text(st.characters(codec=None, categories=["Cs", "Lu"]), max_size=20))
+def test_whatever_python_escapes_is_read(text: str) -> None:
+    read = parse_object(json.dumps({"prompt": text}).encode())["prompt"]
+    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    assert isinstance(read, str)
+    assert len(read) >= len(whole)
+    assert [c for c in read if c != "\ufffd"] == [c for c in whole if c != "\ufffd"]
+
+
+def test_a_body_of_nothing_but_damage_is_refused() -> None:
+    error = refused(lambda: parse_object(b'{"prompt":"%s"}' % (rb"\udc00" * 100_000)))
+    assert error
+    assert "surrogate" in error.message
 
 
 def test_name_stands_in_for_model() -> None:

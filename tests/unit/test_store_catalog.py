@@ -19,6 +19,7 @@ from pronk.protocol.messages.library import (
 from pronk.workers.store.builtin import BuiltinModel
 from pronk.workers.store.catalog import Catalog
 from pronk.workers.store.layout import Library
+from support.models import write_reciting_model
 from support.store import (
     CALL,
     CONFIG,
@@ -323,6 +324,15 @@ def test_an_encoder_can_embed_and_nothing_else(
     ollama.add(PHI, tiny_gguf(tmp_path / "bert.gguf", architecture="bert").read_bytes())
     assert resolve(catalog, "phi").capabilities == ["embedding"]
     assert show(catalog, "phi").capabilities == ["embedding"]
+
+
+def test_a_model_with_tokens_for_a_gap_can_insert(
+    ollama: Ollama, catalog: Catalog, tmp_path: Path
+) -> None:
+    write_reciting_model(tmp_path / "coder.gguf", ["ab"], infill="ab")
+    ollama.add(PHI, (tmp_path / "coder.gguf").read_bytes())
+    assert resolve(catalog, "phi").capabilities == ["completion", "insert"]
+    assert show(catalog, "phi").capabilities == ["completion", "insert"]
 
 
 def test_an_unknown_model_is_named_with_how_to_get_it(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pronk.workers.inference.llama import Model, Vocabulary
-from pronk.workers.inference.segments import LONGEST, survivable
+from pronk.workers.inference.segments import LONGEST, PORTION, portions, survivable
 from pronk.workers.store.demo import WEIGHTS
 from support.models import write_reciting_model
 
@@ -60,6 +61,18 @@ def test_threads_do_not_disturb_each_other(vocabulary: Vocabulary) -> None:
         assert list(threads.map(both, texts)) == list(zip(expected, texts, strict=True))
 
 
+def test_a_text_of_control_tokens_is_read_in_the_time_of_its_length(vocabulary: Vocabulary) -> None:
+    """In one piece, two hundred thousand of them take llama.cpp a minute."""
+    text = vocabulary.eos_text
+    assert vocabulary.tokenize(text * 200_000) == vocabulary.tokenize(text) * 200_000
+
+
+def test_long_chats_have_the_tokens_of_their_messages(vocabulary: Vocabulary) -> None:
+    turns = [f"<|im_start|>user\nmessage {i}, and\n\n words<|im_end|>\n" for i in range(3000)]
+    expected = [token for turn in turns for token in vocabulary.tokenize(turn)]
+    assert vocabulary.tokenize("".join(turns)) == expected
+
+
 @pytest.mark.parametrize("tokenizer", ["gpt-4o", "deepseek-llm", "tekken"])
 def test_no_text_overflows_the_stack(tokenizer: str, tmp_path: Path) -> None:
     """In a process of its own: the one that fails this test is gone."""
@@ -84,6 +97,22 @@ for character in ("a", "A", "7", " ", "!", "\\n", "\\u3000", " \\u3000", "é", "
 
 def test_ordinary_text_is_one_part() -> None:
     assert survivable(PROSE.encode() * 50) == [PROSE.encode() * 50]
+
+
+def test_portions_begin_with_control_tokens_or_lines() -> None:
+    plain, control = b"x y " * PORTION, re.compile(rb"<e>")
+    assert portions(plain, control, lines=True) == [plain]
+    assert portions(plain, None, lines=False) == [plain]
+    text = plain + b"<e>" + plain
+    assert portions(text, control, lines=False) == [plain, b"<e>" + plain]
+    lines = b"word\n" * PORTION
+    assert portions(lines, control, lines=False) == [lines]
+    parts = portions(lines, control, lines=True)
+    assert b"".join(parts) == lines
+    assert all(part.startswith(b"word") and len(part) <= PORTION for part in parts)
+    parts = portions(b"<e>" * PORTION, control, lines=True)
+    assert b"".join(parts) == b"<e>" * PORTION
+    assert all(part.startswith(b"<e>") and len(part) <= PORTION for part in parts)
 
 
 def test_a_cut_is_made_where_it_changes_least() -> None:

@@ -9,8 +9,13 @@ GRID = 32
 prompt is then mostly computed in the same shapes, which makes equal texts likelier."""
 
 BESIDE_WRITERS = 4
-"""While others generate, prompts get one `BESIDE_WRITERS`th of a batch each step: computing a token
-of a prompt takes time that everybody's next token waits for."""
+"""While others generate, prompts get at least one `BESIDE_WRITERS`th of a batch each step, and more
+only where those who read outnumber those who write: computing a token of a prompt takes time that
+everybody's next token waits for."""
+
+SLICE = 128
+"""Tokens of a prompt that are read in one piece, where there is room: prompts of this length would
+otherwise all be read slowly instead of one after the other."""
 
 
 def share_step(
@@ -19,21 +24,23 @@ def share_step(
     """How many tokens of each prompt the next step computes.
 
     `writers` sequences compute one token each; of `remaining[i]` tokens of a prompt, the first
-    stands at `positions[i]`; prompts are in the order of their arrival. Everybody gets the same
-    share, what short prompts leave over goes to the longer ones: a short prompt is not read later
-    because a long one is there. The first one gets something in any case.
+    stands at `positions[i]`; prompts are in the order of their arrival. The shortest goes first,
+    what it leaves over goes to the longer ones: a short prompt is not read later because a long one
+    is there. The one that came first gets something in any case.
     """
+    readers = len(remaining)
     budget = batch - writers
-    if writers:
-        budget = min(budget, max(batch // BESIDE_WRITERS, GRID))
-    shares = [0] * len(remaining)
-    order = sorted(range(len(remaining)), key=lambda i: remaining[i])
+    if writers and readers:
+        usual = max(batch // BESIDE_WRITERS, batch * readers // (readers + writers), GRID)
+        budget = min(budget, usual)
+    shares = [0] * readers
+    order = sorted(range(readers), key=lambda i: remaining[i])
     reserved = min(remaining[0], GRID, budget) if remaining else 0
     for place, i in enumerate(order):
         if i == 0:
             reserved = 0
         mine = budget - reserved
-        share = min(remaining[i], max(mine // (len(order) - place), min(GRID, mine)))
+        share = min(remaining[i], max(mine // (readers - place), min(SLICE, mine)))
         if share < remaining[i]:
             end = (positions[i] + share) // GRID * GRID
             if end > positions[i]:

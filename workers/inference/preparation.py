@@ -7,6 +7,7 @@ steps, so they run in threads beside the engine. Nothing here touches the contex
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -86,7 +87,9 @@ class Preparation:
         options = merged(body.options, self._options)
         context_length = min(self._context_length, header.context_length or self._context_length)
         stops = StopMatcher(options.stop or ())
-        prompt = build_prompt(body, self._template, self._vocabulary, context_length)
+        prompt = build_prompt(
+            replace(body, options=options), self._template, self._vocabulary, context_length
+        )
         shifts = body.shift and self._can_shift
         limit = answer_limit(options.num_predict, context_length, len(prompt), shifts)
         keep = kept(

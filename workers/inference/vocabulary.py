@@ -7,6 +7,7 @@ what any thread would find again: every method may run in several threads at onc
 from __future__ import annotations
 
 import ctypes
+import re
 from typing import Any
 
 import llama_cpp
@@ -14,13 +15,15 @@ import numpy as np
 
 from ...protocol.errors import Code, PronkError
 from ..conversation.infill import Infill
-from .segments import survivable
+from .segments import PORTION, portions, survivable
 
 _c: Any = llama_cpp  # its stubs describe what ctypes takes only in part
 
 _TOO_MANY = -(2**31)
 """What llama.cpp answers where the number of tokens overflows."""
 _USUAL_PIECE = 256
+_CONTROL = int(_c.LLAMA_TOKEN_ATTR_CONTROL)
+_STRIPS = int(_c.LLAMA_TOKEN_ATTR_LSTRIP)
 
 
 class Vocabulary:
@@ -39,7 +42,8 @@ class Vocabulary:
         """What stands between the texts of a pair, as llama.cpp puts them together."""
         self.infill = self._find_infill()
         """None for a model that was not taught to fill in."""
-        self._splits_by_expression = _c.llama_vocab_type(handle) == _c.LLAMA_VOCAB_TYPE_BPE
+        self._by_expression = _c.llama_vocab_type(handle) == _c.LLAMA_VOCAB_TYPE_BPE
+        self._control: tuple[re.Pattern[bytes] | None] | None = None
         self._end_tokens: tuple[int, ...] | None = None
         self._pieces: dict[int, bytes] = {}
         self._written: dict[int, bytes] = {}
@@ -52,16 +56,36 @@ class Vocabulary:
         beginning and end tokens that the vocabulary adds to a text.
         """
         data = text.encode("utf-8", "replace")
-        if not self._splits_by_expression:
+        if not self._by_expression and len(data) <= PORTION:
             return self._tokenize(data, special, framed)
         tokens: list[int] = []
-        for part in survivable(data):
-            tokens += self._tokenize(part, special, False)
+        for portion in self._portions(data):
+            for part in survivable(portion) if self._by_expression else [portion]:
+                tokens += self._tokenize(part, special, False)
         if framed:
             frame = self._tokenize(b"", special, True)
             begins = self.adds_bos and frame[:1] == [self.bos]
             tokens = [*frame[:1], *tokens, *frame[1:]] if begins else [*tokens, *frame]
         return tokens
+
+    def _portions(self, data: bytes) -> list[bytes]:
+        if len(data) <= PORTION:
+            return [data]
+        if self._control is None:
+            self._control = self._find_control()
+        return portions(data, self._control[0], lines=self._by_expression)
+
+    def _find_control(self) -> tuple[re.Pattern[bytes] | None]:
+        """What the texts of control tokens have in common, in a tuple for that it was looked for.
+
+        One that takes the white space before it along is no place to cut.
+        """
+        texts = [
+            self._render(token, special=True)
+            for token in range(self.size)
+            if _c.llama_vocab_get_attr(self.handle, token) & (_CONTROL | _STRIPS) == _CONTROL
+        ]
+        return (re.compile(b"|".join(map(re.escape, filter(None, texts)))) if any(texts) else None,)
 
     def _tokenize(self, data: bytes, special: bool, framed: bool) -> list[int]:
         room = len(data) + 8

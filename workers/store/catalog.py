@@ -31,7 +31,7 @@ from .builtin import BuiltinModel
 from .details import capabilities_of, details_of, says_all
 from .files import Damaged, Remembered, Unreadable, stamp_of
 from .fitting import fitted, fitted_list
-from .gguf_facts import UNKNOWN, HeaderFacts, facts_of
+from .gguf_facts import INFILL_TOKENS, UNKNOWN, HeaderFacts, facts_of
 from .gguf_metadata import InvalidGGUF, read_header
 from .layout import Library, StoredModel
 from .modelfile import TEXT_KINDS, recipe_of, worker_parameters
@@ -173,7 +173,9 @@ class Catalog:
         facts = None
         if model.weights:
             try:
-                header = read_header(model.weights, verbose=question.verbose)
+                header = read_header(
+                    model.weights, verbose=question.verbose, look_for=INFILL_TOKENS
+                )
             except InvalidGGUF as error:
                 self._noted.warning("invalid GGUF", f"{name}: {error}")
             else:
@@ -268,7 +270,7 @@ class Catalog:
         known = self._facts.get(model.weights, stamp)
         if known is None:
             try:
-                known = facts_of(read_header(model.weights))
+                known = facts_of(read_header(model.weights, look_for=INFILL_TOKENS))
             except InvalidGGUF as error:
                 known = error
             self._facts.keep(model.weights, stamp, known)

@@ -8,8 +8,10 @@ from .layout import Config, StoredModel
 
 
 def capabilities_of(facts: HeaderFacts | None) -> list[str]:
-    """In Ollama's words. Tools, thinking, vision and insertion are not served yet."""
-    return ["embedding"] if facts and facts.embeds else ["completion"]
+    """In Ollama's words. Tools, thinking and vision are not served yet."""
+    if facts and facts.embeds:
+        return ["embedding"]
+    return ["completion", "insert"] if facts and facts.infills else ["completion"]
 
 
 def says_all(config: Config) -> bool:

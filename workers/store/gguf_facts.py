@@ -13,6 +13,22 @@ from .gguf_metadata import Header
 UNKNOWN = "unknown"
 
 _MAX_WORD = 128
+_INFILL_KEYS = (("fim_pre", "fim_suf", "fim_mid"), ("prefix", "suffix", "middle"))
+"""What files call them today, and what they called them first."""
+_INFILL_TEXTS = (
+    ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
+    ("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
+    ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
+    ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),
+    ("<PRE>", "<SUF>", "<MID>"),
+    ("▁<PRE>", "▁<SUF>", "▁<MID>"),
+    ("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),
+    ("<|prefix|>", "<|suffix|>", "<|middle|>"),
+)
+"""The tokens around a gap, by which llama.cpp knows a model that can fill in."""
+
+INFILL_TOKENS = frozenset(text for texts in _INFILL_TEXTS for text in texts)
+
 _QUANTIZATIONS = {
     int(kind): kind.name.removeprefix("MOSTLY_").removeprefix("ALL_").removesuffix("_MOE")
     for kind in LlamaFileType
@@ -31,11 +47,13 @@ class HeaderFacts:
     """Tokens of context that the model was trained for; 0 where the file does not say."""
     embeds: bool
     """Whether the model turns text into vectors, and writes none."""
+    infills: bool
+    """Whether the model has tokens for a gap that it is to fill in."""
     missing_bytes: int
 
 
 def facts_of(header: Header) -> HeaderFacts:
-    """Summarizes a header."""
+    """Summarizes a header, for which `INFILL_TOKENS` were looked for."""
     metadata = header.metadata
     architecture = metadata.get("general.architecture")
     if not isinstance(architecture, str) or not architecture:
@@ -50,8 +68,17 @@ def facts_of(header: Header) -> HeaderFacts:
         context_length=context_length if _is_count(context_length) else 0,
         # A pooling type other than 0 (none) is how converters mark embedding models.
         embeds=architecture in ENCODERS or (_is_count(pooling) and pooling > 0),
+        infills=_infills(header),
         missing_bytes=header.missing_bytes,
     )
+
+
+def _infills(header: Header) -> bool:
+    named = any(
+        all(_is_count(header.metadata.get(f"tokenizer.ggml.{name}_token_id")) for name in names)
+        for names in _INFILL_KEYS
+    )
+    return named or any(header.noted.issuperset(texts) for texts in _INFILL_TEXTS)
 
 
 def human_number(count: int) -> str:

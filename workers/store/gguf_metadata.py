@@ -85,13 +85,19 @@ class Header:
     """Only when they were asked for."""
     parameter_count: int = 0
     """Elements of all tensors."""
+    noted: set[str] = field(default_factory=set[str])
+    """Those of the texts that were looked for which long arrays hold, kept or not."""
     missing_bytes: int = 0
     """Bytes of tensor data that the file should have behind its end: more than 0 when the file
     was cut off."""
 
 
-def read_header(path: Path, *, verbose: bool = False) -> Header:
+def read_header(
+    path: Path, *, verbose: bool = False, look_for: frozenset[str] = frozenset()
+) -> Header:
     """Reads the header of a file; `verbose` keeps long arrays and the list of tensors.
+
+    `look_for` are texts, such as tokens, whose presence in long arrays is noted.
 
     Raises `InvalidGGUF` for anything that is not a readable GGUF file of version 2 or 3.
     """
@@ -102,12 +108,12 @@ def read_header(path: Path, *, verbose: bool = False) -> Header:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise InvalidGGUF("it is not a regular file")
-            return _read(_Window(file, status.st_size), verbose)
+            return _read(_Window(file, status.st_size), verbose, look_for)
     except OSError as error:
         raise InvalidGGUF(f"it cannot be read ({error.strerror})") from None
 
 
-def _read(window: _Window, verbose: bool) -> Header:
+def _read(window: _Window, verbose: bool, look_for: frozenset[str]) -> Header:
     if window.take(4) != b"GGUF":
         raise InvalidGGUF("it does not begin with 'GGUF'")
     version = window.u32()
@@ -121,12 +127,13 @@ def _read(window: _Window, verbose: bool) -> Header:
     if tensors > MAX_TENSORS:
         raise InvalidGGUF(f"it claims {tensors} tensors")
     header = Header(version)
-    values = _Values(window, verbose)
+    values = _Values(window, verbose, look_for)
     for _ in range(pairs):
         key = window.string(_MAX_NAME)
         if key in header.metadata:
             raise InvalidGGUF("a metadata key occurs twice")
         header.metadata[key] = values.value(window.u32())
+    header.noted = {text.decode() for text in values.noted}
     _read_tensors(window, tensors, header, verbose)
     return header
 
@@ -169,8 +176,10 @@ def _tensor_type(kind: int, elements: int) -> tuple[str, int]:
 class _Values:
     """Decodes metadata values within the budgets of one file."""
 
-    def __init__(self, window: _Window, verbose: bool) -> None:
+    def __init__(self, window: _Window, verbose: bool, look_for: frozenset[str]) -> None:
         self._window = window
+        self._look_for = frozenset(text.encode() for text in look_for)
+        self.noted: set[bytes] = set()
         self._texts = _STRING_BUDGET
         self._arrays = VERBOSE_BUDGET if verbose else 0
 
@@ -216,18 +225,24 @@ class _Values:
             return [self._text() for _ in range(count)]
         start = window.position
         if 8 * count > self._arrays:
-            window.skip_strings(count)
+            self._skip_strings(count)
             return None
         kept: list[str | None] = []
         for done in range(count):
             length = window.u64()
             if window.position - start + length > self._arrays:
                 window.skip(length)
-                window.skip_strings(count - done - 1)
+                self._skip_strings(count - done - 1)
                 return None
-            kept.append(window.take(length).decode("utf-8", "replace"))
+            text = window.take(length)
+            if text in self._look_for:
+                self.noted.add(text)
+            kept.append(text.decode("utf-8", "replace"))
         self._arrays -= window.position - start
         return kept
+
+    def _skip_strings(self, count: int) -> None:
+        self.noted |= self._window.skip_strings(count, self._look_for)
 
 
 def _plain(kind: int, values: tuple[Any, ...]) -> list[Any]:
@@ -307,9 +322,11 @@ class _Window:
         self._check(count)
         self._at += count
 
-    def skip_strings(self, count: int) -> None:
-        """Leaves out `count` strings, each a length and so many bytes."""
+    def skip_strings(self, count: int, look_for: frozenset[bytes]) -> set[bytes]:
+        """Leaves out `count` strings, each a length and so many bytes; returns those looked for."""
         self._check(8 * count)
+        found: set[bytes] = set()
+        lengths = {len(text) for text in look_for}
         length_at = _U64.unpack_from
         buffer, at = self._buffer, self._at
         last = len(buffer) - 8
@@ -319,9 +336,20 @@ class _Window:
                 self._have(8)
                 buffer, at = self._buffer, self._at
                 last = len(buffer) - 8
-            at += 8 + length_at(buffer, at)[0]
+            length = length_at(buffer, at)[0]
+            at += 8
+            if length in lengths:
+                self._at = at
+                text = self.take(length)
+                if text in look_for:
+                    found.add(text)
+                buffer, at = self._buffer, self._at
+                last = len(buffer) - 8
+            else:
+                at += length
         self._at = at
         self._check(0)
+        return found
 
     def _check(self, count: int) -> None:
         if self.position + count <= self._limit:

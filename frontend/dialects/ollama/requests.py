@@ -7,6 +7,7 @@ here has either yet, so the text is all that there is.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import orjson
@@ -59,7 +60,21 @@ def _top_logprobs(value: object) -> int:
     return value
 
 
+_GO_ACTION = re.compile(r"\{\{-?\s*(?:(?:else )?(?:if|with|range|and|or|not|eq|ne|len) +\(*)*[.$]")
+"""How a template in Go's language reaches a value. In Jinja no expression begins so."""
+
+
+def _jinja(value: object) -> object:
+    if isinstance(value, str) and _GO_ACTION.search(value):
+        raise ValueError(
+            "is a Go template, but Pronk's are written in Jinja: {{ prompt }} and {{ system }} in "
+            "place of {{ .Prompt }} and {{ .System }}"
+        )
+    return _empty_for_null(value)
+
+
 _Text = Annotated[str, BeforeValidator(_empty_for_null)]
+_Template = Annotated[str, BeforeValidator(_jinja)]
 _Images = Annotated[list[str], Field(max_length=MAX_IMAGES)] | None
 KeepAlive = Annotated[float | None, BeforeValidator(_duration)]
 """A stay in seconds, from a number or from text such as `5m`."""
@@ -109,6 +124,7 @@ class _Generation(ModelRequest):
     options: Options | None = None
     keep_alive: KeepAlive = None
     truncate: bool | None = None
+    shift: bool | None = None
     format: Annotated[Constraint | None, BeforeValidator(read_format)] = None
     think: Annotated[bool, BeforeValidator(_thinks)] = False
     logprobs: bool | None = None
@@ -129,18 +145,6 @@ class _Generation(ModelRequest):
         """The context that is asked for, in tokens."""
         return self.options.context_length if self.options else None
 
-    def _refuse(self, **fields: object) -> None:
-        """Raises NOT_IMPLEMENTED for what the API has and this version does not."""
-        asked = {
-            **fields,
-        }
-        for name, is_asked in asked.items():
-            if is_asked:
-                raise PronkError(
-                    Code.NOT_IMPLEMENTED,
-                    f"{name} is not supported by this version of Pronk; leave it out",
-                )
-
     def _common(self) -> dict[str, Any]:
         options = self.options or Options()
         return {
@@ -150,6 +154,7 @@ class _Generation(ModelRequest):
             "context_length": options.context_length,
             "keep_alive": self.keep_alive,
             "truncate": self.truncate is not False,
+            "shift": self.shift is not False,
             # As in Ollama, top_logprobs alone asks for nothing.
             "logprobs": (self.top_logprobs or 0) if self.logprobs else None,
             "constraint": self.format,
@@ -169,7 +174,6 @@ class ChatRequest(_Generation):
 
     def generation(self) -> GenerationRequest:
         """The request as operations understand it."""
-        self._refuse()
         messages = self.messages or []
         needs = {
             "tools": bool(self.tools),
@@ -190,7 +194,7 @@ class GenerateRequest(_Generation):
     prompt: _Text = ""
     suffix: _Text = ""
     system: _Text = ""
-    template: _Text = ""
+    template: _Template = ""
     raw: bool | None = None
     context: list[_Token] | None = None
     images: _Images = None
@@ -204,13 +208,13 @@ class GenerateRequest(_Generation):
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to answer, so that only the model's stay is meant."""
-        return not self.prompt
+        return not (self.prompt or self.suffix)
 
     def generation(self) -> GenerationRequest:
         """The request as operations understand it."""
-        self._refuse(template=self.template)
         needs = {
-            "insert": bool(self.suffix),
+            # A template may know how to ask a model that names no tokens for it.
+            "insert": bool(self.suffix and not self.template),
             "thinking": self.think,
             "vision": bool(self.images),
         }
@@ -218,6 +222,8 @@ class GenerateRequest(_Generation):
             kind=Kind.COMPLETION,
             prompt=self.prompt,
             system=self.system or None,
+            suffix=self.suffix,
+            template=self.template or None,
             raw=bool(self.raw),
             context=tuple(self.context or ()),
             return_context=not self.raw,
