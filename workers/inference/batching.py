@@ -9,9 +9,8 @@ GRID = 32
 prompt is then mostly computed in the same shapes, which makes equal texts likelier."""
 
 BESIDE_WRITERS = 4
-"""While others generate, prompts get at least one `BESIDE_WRITERS`th of a batch each step, and more
-only where those who read outnumber those who write: computing a token of a prompt takes time that
-everybody's next token waits for."""
+"""While others generate, prompts get one `BESIDE_WRITERS`th of a batch each step, because everybody's
+next token waits for what is read; more only where many short ones wait, which soon write, too."""
 
 SLICE = 128
 """Tokens of a prompt that are read in one piece, where there is room: prompts of this length would
@@ -30,9 +29,10 @@ def share_step(
     """
     readers = len(remaining)
     budget = batch - writers
-    if writers and readers:
-        usual = max(batch // BESIDE_WRITERS, batch * readers // (readers + writers), GRID)
-        budget = min(budget, usual)
+    if writers:
+        short = sum(left <= SLICE for left in remaining)
+        fair = batch * short // (short + writers)
+        budget = min(budget, max(batch // BESIDE_WRITERS, fair, GRID))
     shares = [0] * readers
     order = sorted(range(readers), key=lambda i: remaining[i])
     reserved = min(remaining[0], GRID, budget) if remaining else 0
