@@ -70,7 +70,7 @@ class Bench:
     ) -> None:
         self.model = Model(path)
         self.engine = Engine(
-            self.model, ContextPlan(slots, length, threads=1, **plan), cache_memory
+            self.model, ContextPlan(slots, length, **{"threads": 1, **plan}), cache_memory
         )
         self.preparation = Preparation(
             self.model, length, can_shift=self.engine.context.can_shift, max_body=1 << 26

@@ -9,12 +9,12 @@ GRID = 32
 prompt is then mostly computed in the same shapes, which makes equal texts likelier."""
 
 BESIDE_WRITERS = 4
-"""While others generate, prompts get one `BESIDE_WRITERS`th of a batch each step, because everybody's
-next token waits for what is read; more only where many short ones wait, which soon write, too."""
+"""While others generate, long prompts get one `BESIDE_WRITERS`th of a batch each step: everybody's
+next token waits for what is read."""
 
-SLICE = 128
-"""Tokens of a prompt that are read in one piece, where there is room: prompts of this length would
-otherwise all be read slowly instead of one after the other."""
+SHORT = 128
+"""Tokens up to which a prompt is read in one piece, where there is room. Reading many of them at
+once costs the others a step; reading them in parts would cost every one of them several."""
 
 
 def share_step(
@@ -27,26 +27,25 @@ def share_step(
     what it leaves over goes to the longer ones: a short prompt is not read later because a long one
     is there. The one that came first gets something in any case.
     """
-    readers = len(remaining)
-    budget = batch - writers
-    if writers:
-        short = sum(left <= SLICE for left in remaining)
-        fair = batch * short // (short + writers)
-        budget = min(budget, max(batch // BESIDE_WRITERS, fair, GRID))
-    shares = [0] * readers
-    order = sorted(range(readers), key=lambda i: remaining[i])
-    reserved = min(remaining[0], GRID, budget) if remaining else 0
+    room = batch - writers
+    for_long = min(room, max(batch // BESIDE_WRITERS, GRID)) if writers else room
+    shares = [0] * len(remaining)
+    order = sorted(range(len(remaining)), key=lambda i: remaining[i])
+    reserved = min(remaining[0], GRID, room) if remaining else 0
     for place, i in enumerate(order):
         if i == 0:
             reserved = 0
-        mine = budget - reserved
-        share = min(remaining[i], max(mine // (readers - place), min(SLICE, mine)))
+        mine = room - reserved
+        if remaining[i] > SHORT:
+            mine = max(min(mine, for_long - sum(shares)), GRID if i == 0 else 0)
+            mine = min(mine, room)
+        share = min(remaining[i], max(mine // (len(order) - place), min(SHORT, mine)))
         if share < remaining[i]:
             end = (positions[i] + share) // GRID * GRID
             if end > positions[i]:
                 share = end - positions[i]
         shares[i] = share
-        budget -= share
+        room -= share
     return shares
 
 
