@@ -116,10 +116,10 @@ class Stage:
     def tell(self, message: Any, body: bytes = b"") -> None:
         assert self.scheduler.send(self.worker, message, body)
 
-    async def load(self, weights: Path) -> Any:
+    async def load(self, weights: Path, parallel: int = 1) -> Any:
         details = ModelDetails("", "gguf", "llama", ["llama"], "1M", "F32")
         facts = ModelFacts("reciter:latest", DIGEST, str(weights), 1, CONTEXT, details)
-        self.tell(Load(facts, CONTEXT, threads=1, parallel=1))
+        self.tell(Load(facts, CONTEXT, threads=1, parallel=parallel))
         return await self.inbox.wait((Loaded, LoadFailed))  # type: ignore[arg-type]
 
     def ask(self, body: GenerateBody, **changes: Any) -> tuple[str, int]:
@@ -259,6 +259,20 @@ async def test_it_loads_and_answers_in_order(stage: Stage, reciter: Path) -> Non
     assert end.context is None
     released = await stage.inbox.wait(Released)
     assert released == Released(request, attempt, Outcome.FINISHED, end.eval_count)
+
+
+async def test_one_message_carries_what_a_step_gave_to_all_requests(
+    stage: Stage, reciter: Path
+) -> None:
+    await stage.start_worker()
+    loaded = await stage.load(reciter, parallel=3)
+    assert loaded.model.slots == 3
+    keys = {stage.ask(endless()) for _ in range(3)}
+    together = await stage.reply.wait(Chunks, lambda m: len(m.chunks) == 3)
+    assert {(chunk.request, chunk.attempt) for chunk in together.chunks} == keys
+    request, attempt = stage.ask(endless())
+    assert await stage.reply.wait(Lost, lambda m: m.request == request)
+    assert (await stage.inbox.wait(Released)).request == request
 
 
 async def test_a_cancelled_request_leaves_and_the_next_one_is_served(

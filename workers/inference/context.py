@@ -49,8 +49,6 @@ class ContextPlan:
     """Most tokens that one decode computes."""
     cache_type: CacheType = CacheType.F16
     flash_attention: FlashAttention = FlashAttention.AUTO
-    unified: bool = False
-    """Whether all slots share one buffer of cells, instead of having a stream each."""
 
 
 class Context:
@@ -58,6 +56,12 @@ class Context:
 
     A decode computes rows of several sequences at once. Between decodes, a slot's cache can be cut
     at its end, shifted, saved and restored: this is what prompts are reused with.
+
+    Each slot has a stream of cells for itself. In the other mode of llama.cpp's cache, where all
+    share one buffer, every row attends over what anybody holds before it is masked: at 16 slots of
+    16 the two take the same time (12 M and 0.5 B, short texts), at 64 it takes 2.6 times as long, a
+    prompt beside 15 others 1.4 times; and numbers that are none reach everybody. What it has ahead,
+    that gaps between active slots cost nothing, the engine gets by closing them.
     """
 
     def __init__(self, model: Model, plan: ContextPlan) -> None:
@@ -68,7 +72,7 @@ class Context:
         params.n_seq_max = plan.slots
         params.n_threads = params.n_threads_batch = plan.threads
         set_cache(params, plan.cache_type, plan.flash_attention)
-        params.kv_unified = plan.unified
+        params.kv_unified = False
         params.offload_kqv = params.op_offload = False
         params.no_perf = True
         self.handle = _c.llama_init_from_model(model.handle, params)

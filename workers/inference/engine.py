@@ -261,6 +261,7 @@ class Engine:
 
     def _catch_up(self) -> None:
         """Gives followers what those they follow have computed by now."""
+        states: dict[tuple[int, int], State] = {}
         for sequence in self._active:
             leader, slot = sequence.follows, sequence.slot
             if leader is None or slot is None:
@@ -270,8 +271,10 @@ class Engine:
                 continue
             sequence.follows = None
             if there and self.context.can_cut:
-                assert leader.slot is not None
-                found = sequence.shared, self.context.save(leader.slot.number)
+                held = _slot_number(leader), leader.position
+                if held not in states:
+                    states[held] = self.context.save(held[0])
+                found = sequence.shared, states[held]
             else:
                 found = self._elsewhere(sequence.tokens[:-1], sequence.position)
             if found:

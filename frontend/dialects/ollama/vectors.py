@@ -60,7 +60,7 @@ class EmbedRequest(ModelRequest):
             inputs=tuple(self.input),
             truncate=self.truncate is not False,
             dimensions=self.dimensions,
-            context_length=self.options.num_ctx if self.options else None,
+            context_length=self.options.context_length if self.options else None,
             keep_alive=self.keep_alive,
         )
 
@@ -78,7 +78,7 @@ class EmbeddingsRequest(ModelRequest):
             model=self.model,
             inputs=(self.prompt,) if self.prompt else (),
             normalize=False,
-            context_length=self.options.num_ctx if self.options else None,
+            context_length=self.options.context_length if self.options else None,
             keep_alive=self.keep_alive,
         )
 
@@ -105,7 +105,7 @@ class RerankRequest(ModelRequest):
             query=self.query,
             truncate=self.truncate is not False,
             normalize=False,
-            context_length=self.options.num_ctx if self.options else None,
+            context_length=self.options.context_length if self.options else None,
             keep_alive=self.keep_alive,
         )
 
