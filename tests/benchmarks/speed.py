@@ -15,7 +15,7 @@ from .stand import Plan, Texts, completion, line, ratio_with_spread, say, servin
 
 TOKENS = {
     "12m": {1: 512, 4: 384, 16: 256, 64: 128},
-    "0.5b": {1: 96, 4: 96, 16: 64, 64: 48},
+    "0.5b": {1: 96, 4: 96, 16: 96, 64: 96},
 }
 CONTEXT = {"12m": 1024, "0.5b": 256}
 PROMPT_LETTERS = 24

@@ -27,7 +27,7 @@ from .slots import WORTH_KEEPING, KeptPrefixes, Slot, choose_slot, common_prefix
 
 _log = logging.getLogger(__name__)
 
-_HOLE_STEPS = 3
+_HOLE_STEPS = 1
 """Steps that a gap between active slots may last: the next request often fills it by itself."""
 
 
