@@ -36,7 +36,7 @@ def client(server: Server) -> ollama.AsyncClient:
 
 
 async def ask(server: Server, *said: str) -> str:
-    """The demo model's greedy answer at the end of a conversation, the user's turns being `said`."""
+    """The demo model's greedy answer to the last of the user's turns, which are `said`."""
     messages = [{"role": "user", "content": text} for text in said]
     answer = await client(server).chat("demo", messages, options={"temperature": 0})
     return answer.message.content or ""

@@ -28,10 +28,13 @@ ENDLESS = {
 
 @pytest.fixture
 def make_endless(make_server: ServerMaker) -> ServerMaker:
-    """Servers whose library has `endless`, which counts until its 32,768 tokens are full."""
+    """Servers whose library has `endless`, which counts until its 32,768 tokens are full ten times.
+
+    Their models have one slot, so that a second request has to wait.
+    """
 
     def make(**settings: str) -> Server:
-        server = make_server(start=False, **settings)
+        server = make_server(start=False, PRONK_NUM_PARALLEL="1", **settings)
         weights = server.root / "endless.gguf"
         write_reciting_model(weights, ["01234567890"], context=32768)
         add_model(server.models, "endless", weights)

@@ -270,9 +270,9 @@ async def test_one_message_carries_what_a_step_gave_to_all_requests(
     keys = {stage.ask(endless()) for _ in range(3)}
     together = await stage.reply.wait(Chunks, lambda m: len(m.chunks) == 3)
     assert {(chunk.request, chunk.attempt) for chunk in together.chunks} == keys
-    request, attempt = stage.ask(endless())
-    assert await stage.reply.wait(Lost, lambda m: m.request == request)
-    assert (await stage.inbox.wait(Released)).request == request
+    fourth, _ = stage.ask(endless())
+    assert await stage.reply.wait(Lost, lambda m: m.request == fourth)
+    assert (await stage.inbox.wait(Released)).request == fourth
 
 
 async def test_a_cancelled_request_leaves_and_the_next_one_is_served(

@@ -1,6 +1,17 @@
-"""The engine: from prompt tokens to text, one step at a time.
+"""The engine: from requests to tokens, many at a time, one step after the other.
 
-`thread` runs it beside the event loop; `engine` is the step loop; `sequence` is one request in it;
-`sampling`, `detokenizer` and `stop` are the pure parts; `llama` and `vocabulary` are the modules
-that touch llama.cpp, imported only once a worker was told what to load.
+A request passes through three threads. `preparation` turns it into a `sequence` in a pool beside
+the engine; `thread` runs the `engine`, which only computes and chooses tokens; `replica` lives on
+the worker's event loop and makes text and messages of them while the next step computes.
+
+- the step: `engine`, with the pure parts `batching` (who computes how much), `slots` (who sits
+  where, and what is known already) and `shift` (what a full context forgets), on a `context`
+- choosing: `sampling` is the plan, `samplers` carry it out with `candidates` and `mirostat`,
+  `defaults` come from the model, `logprobs` tell how sure it was
+- a form for the answer: `grammars`, `token_table`, `constraints`
+- the text: `answer`, `detokenizer`, `stop`
+- vectors and scores: `embedding_inputs`, `embedder`, `embedding_context`
+- the model: `llama`, `vocabulary`, `segments`, `footprint`, `capacity`, `native_log`
+
+Modules that import llama_cpp are imported only once a worker was told what to load.
 """
