@@ -87,7 +87,7 @@ class Stream(Exchange):
         """Begins the next attempt, as long as nothing of this one was shown."""
         if self._shown or not super().try_again():
             return False
-        self._next_index = 0
+        self._next_index = self._waiting_bytes = 0
         self._logprobs = None
         return True
 

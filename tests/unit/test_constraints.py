@@ -370,6 +370,16 @@ def test_any_source_is_a_constraint_or_a_clear_refusal(
 # --- what cannot be compiled, and bombs
 
 
+@pytest.mark.parametrize("number", [1e300, 2**70, -(2**64), 2**53 + 1])
+@pytest.mark.parametrize("keyword", ["minimum", "exclusiveMaximum", "const"])
+def test_a_number_that_cannot_be_held_exactly_is_refused(
+    demo: Bench, keyword: str, number: float
+) -> None:
+    with pytest.raises(PronkError, match="exactly"):
+        demo.compiler.compile(schema({"type": "integer", keyword: number}))
+    demo.compiler.compile(schema({"type": "integer", "maximum": 2**63 - 1}))
+
+
 @pytest.mark.parametrize(
     ("constraint", "words"),
     [

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pronk.protocol.messages.generation import ChatMessage, Kind
-from pronk.protocol.messages.placement import CacheType
+from pronk.protocol.messages.placement import CacheType, FlashAttention
 from support.engines import Bench, Run
 from support.models import write_reciting_model
 from support.recurrent import HYBRID, RECURRENT, write_recurrent_model
@@ -100,25 +100,88 @@ def test_with_a_small_cache(cache_type: CacheType) -> None:
     bench.close()
 
 
+def test_shifted_and_moved_in_the_same_step() -> None:
+    options = {"temperature": 0, "ignore_eos": True, "num_predict": 120}
+    texts: list[str] = []
+    for leaves_after in (34, 35, 36, 37, 38, None):
+        bench = Bench(DEMO, slots=3)
+        runs = [bench.start("Count to 100.", options=options, context_length=64) for _ in range(3)]
+        while bench.engine.busy:
+            if bench.steps == leaves_after:
+                bench.cancel(runs[1])
+            bench.step()
+        texts += [runs[0].text, runs[2].text]
+        bench.close()
+    assert len(set(texts)) == 1
+
+
 # --- numbers that are none
 
 
-def test_numbers_that_are_none_end_one_request_and_leave_nothing_behind(tmp_path: Path) -> None:
+@pytest.fixture(params=FlashAttention)
+def poisonous(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    """A model for which one letter is poison: without flash attention a mask does not hold NaN."""
     path = tmp_path / "poisoned.gguf"
     write_reciting_model(path, ["abcdefghij", "xyx"], poison="!")
-    bench = Bench(path, slots=3)
+    bench = Bench(path, slots=3, flash_attention=request.param)
+    yield bench
+    bench.close()
+
+
+def assert_clean(bench: Bench) -> None:
+    for _ in range(4):
+        texts = [run.text for run in bench.run_all(["a", "c", "e"])]
+        assert texts == ["bcdefghij", "defghij", "fghij"]
+
+
+def test_numbers_that_are_none_end_one_request_and_leave_nothing_behind(poisonous: Bench) -> None:
+    bench = poisonous
     others = [bench.start("x", options={"temperature": 0, "num_predict": 60}) for _ in range(2)]
     bench.step()
     poisoned = bench.start("tell me a secret now! " * 12)
     bench.finish()
     assert poisoned.failure is not None
     assert [run.text for run in others] == ["yx" * 30] * 2
-    for _ in range(4):
-        assert [run.text for run in bench.run_all(["a", "c", "e"])] == [
-            "bcdefghij",
-            "defghij",
-            "fghij",
-        ]
-    assert bench.run("tell me a secret now! ").failure is not None, "nothing poisoned was kept"
+    assert_clean(bench)
+    assert bench.run("tell me a secret now! ").failure is not None
     assert bench.run("tell me a secret now").failure is None
+
+
+def test_two_at_once_do_not_clean_each_other(poisonous: Bench) -> None:
+    bench = poisonous
+    other = bench.start("x", options={"temperature": 0, "num_predict": 60})
+    poisoned = bench.start("first!"), bench.start("second!")
+    bench.finish()
+    assert all(run.failure for run in poisoned)
+    assert other.text == "yx" * 30
+    assert_clean(bench)
+
+
+def test_who_leaves_before_it_fails_does_not_harm_the_next_one(poisonous: Bench) -> None:
+    bench = poisonous
+    other = bench.start("x", options={"temperature": 0, "num_predict": 200})
+    bench.step()
+    reading = bench.start("poison! " * 60)
+    bench.step()
+    assert not reading.left
+    bench.cancel(reading)
+    assert_clean(bench)
+    assert other.text == "yx" * 100
+
+
+def test_who_fails_leaves_nothing_of_another_in_its_slot() -> None:
+    """A prompt that is known is put where a request has just failed."""
+    bench = Bench(DEMO, slots=2)
+    known = bench.run(SYSTEM * 3, options=OPTIONS)
+    bench.run_all(["one " * 60, "two " * 60], options=OPTIONS)  # it is kept beyond the slots now
+    beside = bench.start("three " * 40, options={"temperature": 0, "num_predict": 200})
+    bench.step()
+    failing = bench.start("four")
+    failing.prepared.sequence.tokens[0] = 10**6  # no such token: llama.cpp refuses the batch
+    while not failing.left:
+        bench.step()
+    again = bench.start(SYSTEM * 3, options=OPTIONS)
+    bench.finish()
+    assert again.cached == len(known.prepared.prompt) - 1
+    assert_all_right(DEMO, [known, again, beside])
     bench.close()

@@ -186,12 +186,6 @@ class Context:
         """Forgets everything, and wipes the numbers, because NaN outlives a mask."""
         _c.llama_memory_clear(self._memory, True)
 
-    def overwrite(self, slot: int, source: int) -> None:
-        """Forgets what a slot holds, and replaces its numbers by those of a slot without NaN."""
-        self.cut(slot, 0)
-        _c.llama_memory_seq_cp(self._memory, source, slot, -1, -1)
-        self.cut(slot, 0)
-
     def close(self) -> None:
         """Gives the memory back."""
         _c.llama_free(self.handle)

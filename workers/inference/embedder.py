@@ -176,10 +176,11 @@ class Embedder:
     def _failed(self, jobs: list[_Job], reason: str) -> list[Any]:
         """After a step that failed: its request ends, or each of several is tried alone."""
         unique = list(dict.fromkeys(jobs))
+        known = all(job.alone for job in unique)
         for job in unique:
             job.position = 0
             job.alone = True
-        if len(unique) > 1:
+        if len(unique) > 1 and not known:
             return []
         _log.error("request %s: %s", unique[0].header.request, reason)
         failure = Failure(

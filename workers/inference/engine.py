@@ -65,6 +65,8 @@ class Engine:
         self._active: list[Sequence] = []
         """Who has a slot, in the order of the slots."""
         self._hole_steps = 0
+        self._tainted = False
+        """Whether there may be numbers in the cache that are none."""
         self._warm_up()
         self.size = native_log.allocated
         """Bytes that the replica takes: weights, KV cache, compute buffers."""
@@ -105,8 +107,8 @@ class Engine:
         self._drop_overdue(step)
         self._admit()
         self._catch_up()
-        self._make_room()
         self._close_ranks()
+        self._make_room()  # last: what is shifted must not be saved before the next decode
         portions = self._portions()
         if portions:
             try:
@@ -114,6 +116,8 @@ class Engine:
             except DecodeFailed as error:
                 _log.warning("a batch of %d failed (%s); each alone now", len(portions), error)
                 self._decode_each(portions, step)
+        if self._tainted:
+            self._wipe()
         step.ended_at = time.monotonic_ns()
         return step
 
@@ -170,10 +174,11 @@ class Engine:
                 self._choose(sequence, next(rows), step)
 
     def _decode_each(self, portions: list[tuple[Sequence, int]], step: Step) -> None:
+        """Finds out at whom a batch failed. What was computed of the others is computed again."""
         for sequence, count in portions:
-            assert sequence.slot is not None
-            if self.context.can_cut:
-                self.context.cut(sequence.slot.number, sequence.position)
+            if not self.context.can_cut:  # the state may be half a batch further
+                sequence.position, count = 0, min(len(sequence.tokens), self._batch)
+            self.context.cut(_slot_number(sequence), sequence.position)
             try:
                 self._decode([(sequence, count)], step)
             except DecodeFailed as error:
@@ -321,17 +326,37 @@ class Engine:
         step.left.append((sequence.key, failure))
 
     def _fail(self, sequence: Sequence, step: Step, reason: str) -> None:
-        """Ends a sequence whose numbers cannot be trusted any more."""
+        """Has a sequence computed anew, or ends it where that has failed as well.
+
+        A number that is none may be another request's, left in the slot behind a mask: 0 times NaN
+        is NaN. So the first time is not its fault yet.
+        """
+        self._tainted = True
+        if not sequence.retried:
+            _log.warning("request %s: %s; once more", sequence.key[0], reason)
+            sequence.retried = True
+            sequence.follows, sequence.position, sequence.accounts.cached = None, 0, 0
+            self.context.cut(_slot_number(sequence), 0)
+            return
         _log.error("request %s: %s", sequence.key[0], reason)
         slot = sequence.slot
         assert slot is not None
         self._leave(sequence, step, _incomputable())
         slot.tokens = []
-        clean = next((s for s in self._slots if s is not slot and (s.taken or s.tokens)), None)
-        if clean is None:
-            self.context.clear()
-        else:
-            self.context.overwrite(slot.number, clean.number)
+        self.context.cut(slot.number, 0)
+
+    def _wipe(self) -> None:
+        """Wipes all numbers but those that somebody goes on from."""
+        self._tainted = False
+        states = [(s, self.context.save(_slot_number(s))) for s in self._active if s.position]
+        for slot in self._slots:
+            if not slot.taken:
+                self._remember(slot)
+                slot.tokens = []
+        self.context.clear()
+        for sequence, state in states:
+            if not self.context.restore(_slot_number(sequence), state):
+                sequence.position = 0
 
     def _remember(self, slot: Slot) -> None:
         """Keeps what a slot holds before others use it, where that is worth it."""

@@ -145,11 +145,18 @@ def _check(schema: Any) -> None:
         if depth > _MAX_DEPTH:
             raise refusal(f"the schema is nested deeper than {_MAX_DEPTH} levels")
         counts["values"] += 1
+        if isinstance(value, (int, float)) and not _is_exact(value):
+            raise refusal(f"the schema has the number {value!r:.40}, which cannot be held exactly")
         if isinstance(value, dict):
             _count_keywords(value, counts)
         for name, count in counts.items():
             if count > _LIMITS[name]:
                 raise refusal(f"the schema is too large: its {name} go beyond {_LIMITS[name]}")
+
+
+def _is_exact(value: float) -> bool:
+    """Whether llguidance, which reckons in doubles and 64-bit integers, takes a number as it is."""
+    return abs(value) < 2**63 and (float(value) == value or value == 2**63 - 1)
 
 
 def _walk(value: Any) -> Iterator[tuple[int, Any]]:

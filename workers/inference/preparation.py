@@ -18,7 +18,7 @@ from ...protocol.messages.generation import Generate, GenerateBody
 from ..conversation.prompt import build_prompt
 from ..conversation.template import ChatTemplate
 from .answer import Answer
-from .constraints import ConstraintCompiler
+from .constraints import ConstraintCompiler, ConstraintFailed
 from .defaults import METADATA, merged, model_options
 from .embedding_inputs import InputPreparer
 from .llama import Model
@@ -97,8 +97,11 @@ class Preparation:
         )
         form = self._constraints.compile(body.constraint) if body.constraint else None
         if form:
-            for token in body.tokens:
-                form.accept(token)
+            try:
+                for token in body.tokens:
+                    form.accept(token)
+            except ConstraintFailed as error:
+                raise PronkError(Code.INVALID_REQUEST, f"format: {error}") from None
         sampler = Sampler(plan_sampling(options, context_length), header.seed, self._vocabulary)
         whole = [*prompt, *body.tokens]
         sampler.see(whole)

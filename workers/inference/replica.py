@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-PREPARATION_THREADS = 2
-
 
 @dataclass(slots=True)
 class _Request:
@@ -64,7 +62,7 @@ class Replica:
         self._loop = asyncio.get_running_loop()
         self._requests: dict[Key, _Request] = {}
         self._prepare: Callable[[Generate | Embed, bytes], Prepared | EmbedJob] | None = None
-        self._pool = ThreadPoolExecutor(PREPARATION_THREADS, "prepare")
+        self._pool: ThreadPoolExecutor | None = None
         self._prepared = 0
         self._began = time.monotonic_ns()
         self._thread = EngineThread(
@@ -89,6 +87,7 @@ class Replica:
     def submit(self, header: Generate | Embed, frame: bytes) -> None:
         """Takes a request with its second frame, once the model is loaded."""
         assert self._prepare
+        assert self._pool
         key = (header.request, header.attempt)
         self._requests[key] = _Request()
         work = self._pool.submit(self._prepare, header, frame)
@@ -153,11 +152,14 @@ class Replica:
         from .llama import native_log
 
         model, engine = self._load.model, computers.engine
+        slots = engine.context.plan.slots if engine else self._load.parallel or MOST_AUTOMATIC
+        # One for each request that can be here: none waits while another's schema is compiled.
+        self._pool = ThreadPoolExecutor(slots, "prepare")
         loaded = LoadedModel(
             model.name,
             model.digest,
             computers.embedder.context_length,
-            slots=engine.context.plan.slots if engine else self._load.parallel or MOST_AUTOMATIC,
+            slots=slots,
             size=native_log.allocated,
             size_vram=0,
         )
@@ -182,7 +184,9 @@ class Replica:
                 key, Failure(Code.INTERNAL, "the request was damaged on its way; try again")
             )
             return
-        except Exception:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # a panic in a library written in Rust is no Exception
             _log.exception("request %s", key[0])
             self._refuse(
                 key,

@@ -96,6 +96,8 @@ class Sequence:
     checkpoints: set[int] = field(default_factory=set[int])
     """Positions at which its state is to be kept, where a state cannot be cut later."""
     shifted: bool = False
+    retried: bool = False
+    """Whether it was computed anew once, because numbers were none."""
     accounts: Accounts = field(default_factory=lambda: Accounts(time.monotonic_ns()))
 
     @property

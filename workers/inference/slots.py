@@ -96,12 +96,12 @@ class KeptPrefixes(Generic[T]):
 
     def keep(self, tokens: list[int], state: T, size: int) -> None:
         """Keeps a state of `size` bytes, unless it is over the limit by itself."""
+        if size > self.limit:
+            return
         for key, kept in list(self._kept.items()):
             begins = kept.tokens == tokens[: len(kept.tokens)]
             if begins and (self._cuttable or len(kept.tokens) == len(tokens)):
                 self._forget(key)  # the new one is as good
-        if size > self.limit:
-            return
         self._kept[self._next] = _Kept(tokens, state, size)
         self._next += 1
         self.size += size

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -27,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Computers:
-    """All that computes with one model. Steps of the two alternate."""
+    """All that computes with one model. While both have work, each gets half of the time."""
 
     engine: Engine | None
     """None for a model that writes no text."""
@@ -106,14 +107,23 @@ class EngineThread(threading.Thread):
         self._computers = computers
         self._on_loaded(computers)
         engine, embedder = computers.engine, computers.embedder
+        ahead = 0.0
+        """Seconds that the embedder has had more of than the engine, while both had work."""
         while True:
             self._obey(computers)
+            began = time.monotonic()
             if engine and engine.busy:
                 step = engine.step()
                 if step.sampled or step.left:
                     self._on_step(step)
-            if embedder.busy and (messages := embedder.step()):
-                self._on_messages(messages)
+                ahead -= time.monotonic() - began
+            else:
+                ahead = 0.0
+            if embedder.busy and ahead <= 0:
+                began = time.monotonic()
+                if messages := embedder.step():
+                    self._on_messages(messages)
+                ahead = time.monotonic() - began
 
     def _obey(self, computers: Computers) -> None:
         """Carries out all commands; waits for one while there is nothing else to do."""
