@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -41,6 +42,13 @@ def test_the_official_client_gets_what_its_schema_says(client: ollama.Client):
         reply = client.chat("demo", USER, format=schema, options=options)
         assert reply.done_reason == "stop"
         assert Animal.model_validate_json(reply.message.content or "")
+
+
+def test_many_who_ask_for_a_form_at_once_all_get_it(http: httpx.Client):
+    """Grammars are compiled a few at a time: the others wait for their turn."""
+    with ThreadPoolExecutor(24) as pool:
+        done = list(pool.map(lambda n: answer(http, {"const": n}), range(24)))
+    assert [json.loads(one["message"]["content"]) for one in done] == list(range(24))
 
 
 def test_generate_takes_a_format_and_streams_it(client: ollama.Client):

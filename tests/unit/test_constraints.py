@@ -543,7 +543,8 @@ def test_grammars_that_were_given_up_are_bounded_in_number(
     demo: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(constraints, "_MOST_COMPILING", 0)
-    error = refused(demo, JSON)
+    monkeypatch.setattr(constraints, "_PATIENCE", 0.01)
+    error = refused(Bench(demo.model, ConstraintCompiler(demo.vocabulary)), JSON)
     assert error is not None
     assert error.code is Code.UNAVAILABLE
     assert error.retry_after

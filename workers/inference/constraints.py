@@ -35,6 +35,9 @@ _STACK = 256 * 2**20
 _MOST_COMPILING = 4
 """Grammars at a time, those given up among them."""
 
+_PATIENCE = 20.0
+"""Seconds that a grammar waits for its turn among them."""
+
 _LIMITS = LLParserLimits(
     max_items_in_row=10_000,
     step_lexer_fuel=100_000,
@@ -117,7 +120,7 @@ class ConstraintCompiler:
         self._vocabulary = vocabulary
         self._lock = threading.Lock()
         self._table: TokenTable | None = None
-        self._threads: list[_Compiling] = []
+        self._turns = threading.BoundedSemaphore(_MOST_COMPILING)
 
     def compile(self, constraint: Constraint) -> Matcher:
         """A matcher at the beginning of an answer.
@@ -126,31 +129,38 @@ class ConstraintCompiler:
         with the reason: INVALID_REQUEST where the constraint cannot be compiled or takes too long.
         """
         grammar = build_grammar(constraint)
+        if not self._turns.acquire(timeout=_PATIENCE):
+            raise PronkError(
+                Code.UNAVAILABLE,
+                "too many formats are being compiled; try again",
+                retry_after=2.0,
+            )
+        try:
+            thread = self._start(grammar)
+        except BaseException:
+            self._turns.release()
+            raise
+        return thread.matcher()
+
+    def _start(self, grammar: str) -> _Compiling:
         with self._lock:
             if self._table is None:
                 self._table = TokenTable(self._vocabulary)
-            self._threads = [thread for thread in self._threads if thread.is_alive()]
-            if len(self._threads) >= _MOST_COMPILING:
-                raise PronkError(
-                    Code.UNAVAILABLE,
-                    "too many formats are being compiled; try again",
-                    retry_after=2.0,
-                )
-            thread = _Compiling(self._table, grammar)
-            self._threads.append(thread)
+            thread = _Compiling(self._table, grammar, self._turns.release)
             usual = threading.stack_size(_STACK)
             try:
                 thread.start()
             finally:
                 threading.stack_size(usual)
-        return thread.matcher()
+        return thread
 
 
 class _Compiling(threading.Thread):
     """Compiles one grammar. llguidance lets go of Python's lock, so nothing waits for it but us."""
 
-    def __init__(self, table: TokenTable, grammar: str) -> None:
+    def __init__(self, table: TokenTable, grammar: str, on_end: Callable[[], None]) -> None:
         super().__init__(name="grammar", daemon=True)
+        self._on_end = on_end
         self._table = table
         self._grammar = grammar
         self._clock: Callable[[], float] | None = None
@@ -165,6 +175,8 @@ class _Compiling(threading.Thread):
             self._reason = str(error)
         except BaseException as error:
             self._reason = str(_translated(error))
+        finally:
+            self._on_end()
 
     def matcher(self) -> Matcher:
         """Waits for the result. Raises `PronkError` where there is none, or none in time."""
