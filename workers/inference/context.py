@@ -11,7 +11,8 @@ import llama_cpp
 import numpy as np
 
 from ...protocol.messages.placement import CacheType, FlashAttention
-from .llama import DecodeFailed, Model
+from .batch import Batch
+from .llama import DecodeFailed, Model, context_params
 
 _c: Any = llama_cpp  # its stubs describe what ctypes takes only in part
 
@@ -66,15 +67,12 @@ class Context:
 
     def __init__(self, model: Model, plan: ContextPlan) -> None:
         """Raises `PronkError` (LOAD_FAILED) when the memory does not suffice."""
-        params = _c.llama_context_default_params()
+        params = context_params(plan.threads)
         params.n_ctx = plan.length * plan.slots
         params.n_batch = params.n_ubatch = plan.batch
         params.n_seq_max = plan.slots
-        params.n_threads = params.n_threads_batch = plan.threads
         set_cache(params, plan.cache_type, plan.flash_attention)
         params.kv_unified = False
-        params.offload_kqv = params.op_offload = False
-        params.no_perf = True
         self.handle = _c.llama_init_from_model(model.handle, params)
         if not self.handle:
             raise model.load_error()
@@ -89,30 +87,7 @@ class Context:
         self._vocabulary_size = model.vocabulary.size
         self._views: dict[tuple[int, int], Logits] = {}
         self._rows: dict[int, Logits] = {}
-        self._make_batch(plan.batch)
-
-    def _make_batch(self, size: int) -> None:
-        """A batch over arrays of ours, so that filling it is an assignment of lists."""
-        self._tokens = np.zeros(size, np.int32)
-        self._positions = np.zeros(size, np.int32)
-        self._slots = np.zeros(size, np.int32)
-        self._wanted = np.zeros(size, np.int8)
-        self._counts = np.ones(size, np.int32)
-        first = self._slots.ctypes.data
-        self._slot_pointers = np.arange(first, first + 4 * size, 4, dtype=np.uintp)
-
-        def pointer(array: np.ndarray[Any, Any], kind: Any) -> Any:
-            return ctypes.cast(array.ctypes.data, ctypes.POINTER(kind))
-
-        self._batch = _c.llama_batch(
-            n_tokens=0,
-            token=pointer(self._tokens, ctypes.c_int32),
-            embd=None,
-            pos=pointer(self._positions, ctypes.c_int32),
-            n_seq_id=pointer(self._counts, ctypes.c_int32),
-            seq_id=pointer(self._slot_pointers, ctypes.POINTER(ctypes.c_int32)),
-            logits=pointer(self._wanted, ctypes.c_int8),
-        )
+        self._batch = Batch(plan.batch)
 
     def decode(
         self,
@@ -125,15 +100,14 @@ class Context:
 
         Rows of one slot are in the order of their positions. Raises `DecodeFailed`.
         """
-        count = len(tokens)
-        self._tokens[:count] = tokens
-        self._positions[:count] = positions
-        self._slots[:count] = slots
-        self._wanted[:count] = 0
-        self._wanted[list(outputs)] = 1
-        self._batch.n_tokens = count
+        count, batch = len(tokens), self._batch
+        batch.tokens[:count] = tokens
+        batch.positions[:count] = positions
+        batch.sequences[:count] = slots
+        batch.outputs[:count] = 0
+        batch.outputs[list(outputs)] = 1
         self._rows = {}
-        status = _c.llama_decode(self.handle, self._batch)
+        status = _c.llama_decode(self.handle, batch.end(count))
         if status != 0:
             raise DecodeFailed(f"llama_decode returned {status}")
         if outputs:

@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...protocol.messages.generation import SamplingOptions
+from .stop import MAX_STOP_CHARACTERS
 
 _log = logging.getLogger(__name__)
 
 _INT64 = 2**63 - 1
-_MAX_CHARACTERS = {"stop": 16 * 1024, "dry_sequence_breakers": 128}
+_MAX_CHARACTERS = {"stop": MAX_STOP_CHARACTERS, "dry_sequence_breakers": 128}
 """Of all texts together; more could cost a request more than its model does."""
 _MAX_TEXTS = {"stop": 128, "dry_sequence_breakers": 16}
 

@@ -24,7 +24,7 @@ from ...protocol.messages.placement import Outcome, Released
 from .embedding_context import EmbeddingContext, Part
 from .embedding_inputs import EmbedInputs
 from .llama import DecodeFailed, Model
-from .messages import WithNumbers
+from .messages import INCOMPUTABLE, WithNumbers
 
 _log = logging.getLogger(__name__)
 
@@ -183,10 +183,7 @@ class Embedder:
         if len(unique) > 1 and not known:
             return []
         _log.error("request %s: %s", unique[0].header.request, reason)
-        failure = Failure(
-            Code.INTERNAL, "the model could not compute this request; see the server's log"
-        )
-        return self._fail(unique[0], failure)
+        return self._fail(unique[0], INCOMPUTABLE)
 
     def _fail(self, job: _Job, failure: Failure) -> list[Any]:
         header = job.header

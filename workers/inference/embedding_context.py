@@ -11,7 +11,6 @@ long. Any other pooling happens within llama.cpp, which needs a text whole in on
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,8 @@ from typing import Any
 import llama_cpp
 import numpy as np
 
-from .llama import DecodeFailed, Model
+from .batch import Batch
+from .llama import DecodeFailed, Model, context_params
 
 _c: Any = llama_cpp  # its stubs describe what ctypes takes only in part
 
@@ -69,21 +69,18 @@ class EmbeddingContext:
         ranks = pooling == _c.LLAMA_POOLING_TYPE_RANK
         self.dimension = model.classes if ranks else model.dimension
         """Numbers of a vector."""
-        params = _c.llama_context_default_params()
+        params = context_params(threads)
         params.n_ctx = max(length, self.capacity)
         params.n_batch = params.n_ubatch = self.capacity
         params.n_seq_max = self.sequences
         if not self.pools:  # else room is kept for the output layer of every token
             params.n_outputs_max = self.sequences
-        params.n_threads = params.n_threads_batch = threads
         params.embeddings = True
         params.pooling_type = pooling
         params.flash_attn_type = _c.LLAMA_FLASH_ATTN_TYPE_AUTO
         if params.n_ctx * params.n_ubatch <= _PLAIN_ATTENTION:
             params.flash_attn_type = _c.LLAMA_FLASH_ATTN_TYPE_DISABLED
         params.kv_unified = True
-        params.offload_kqv = params.op_offload = False
-        params.no_perf = True
         self._handle = _c.llama_init_from_model(model.handle, params)
         if not self._handle:
             raise model.load_error()
@@ -151,35 +148,19 @@ class _Run:
 
 
 class _Rows:
-    """A `llama_batch` whose arrays are numpy's."""
+    """A batch that is filled with runs of tokens."""
 
     def __init__(self, capacity: int) -> None:
-        self._tokens = np.zeros(capacity, np.int32)
-        self._positions = np.zeros(capacity, np.int32)
-        self._sequences = np.zeros(capacity, np.int32)
-        self._outputs = np.zeros(capacity, np.int8)
-        self._counts = np.ones(capacity, np.int32)
-        step = self._sequences.itemsize
-        self._pointers = self._sequences.ctypes.data + step * np.arange(capacity, dtype=np.uint64)
-        self._batch = _c.llama_batch()
-        for field, array, kind in (
-            ("token", self._tokens, ctypes.c_int32),
-            ("pos", self._positions, ctypes.c_int32),
-            ("n_seq_id", self._counts, ctypes.c_int32),
-            ("seq_id", self._pointers, ctypes.POINTER(ctypes.c_int32)),
-            ("logits", self._outputs, ctypes.c_int8),
-        ):
-            setattr(self._batch, field, array.ctypes.data_as(ctypes.POINTER(kind)))
+        self._batch = Batch(capacity)
 
     def fill(self, runs: Sequence[_Run], *, outputs: bool) -> Any:
         """The batch that holds `runs`, with `outputs` for all of their tokens or for none."""
-        row = 0
+        row, batch = 0, self._batch
         for run in runs:
             end = row + len(run.tokens)
-            self._tokens[row:end] = run.tokens
-            self._positions[row:end] = np.arange(run.position, run.position + end - row)
-            self._sequences[row:end] = run.sequence
+            batch.tokens[row:end] = run.tokens
+            batch.positions[row:end] = np.arange(run.position, run.position + end - row)
+            batch.sequences[row:end] = run.sequence
             row = end
-        self._outputs[:row] = outputs
-        self._batch.n_tokens = row
-        return self._batch
+        batch.outputs[:row] = outputs
+        return batch.end(row)

@@ -19,8 +19,9 @@ from ...protocol.messages.failure import Failure
 from .batching import close_ranks, share_step
 from .constraints import ConstraintFailed
 from .context import Context, ContextPlan, State
-from .llama import DecodeFailed, Model, native_log
+from .llama import DecodeFailed, Model
 from .logprobs import position_logprobs
+from .messages import INCOMPUTABLE
 from .sequence import Key, Sampled, Sequence
 from .shift import plan_shift
 from .slots import WORTH_KEEPING, KeptPrefixes, Slot, choose_slot, common_prefix
@@ -68,8 +69,6 @@ class Engine:
         self._tainted = False
         """Whether there may be numbers in the cache that are none."""
         self._warm_up()
-        self.size = native_log.allocated
-        """Bytes that the replica takes: weights, KV cache, compute buffers."""
 
     def _warm_up(self) -> None:
         try:
@@ -341,7 +340,7 @@ class Engine:
         _log.error("request %s: %s", sequence.key[0], reason)
         slot = sequence.slot
         assert slot is not None
-        self._leave(sequence, step, _incomputable())
+        self._leave(sequence, step, INCOMPUTABLE)
         slot.tokens = []
         self.context.cut(slot.number, 0)
 
@@ -417,7 +416,3 @@ class Engine:
 def _slot_number(sequence: Sequence) -> int:
     assert sequence.slot is not None
     return sequence.slot.number
-
-
-def _incomputable() -> Failure:
-    return Failure(Code.INTERNAL, "the model could not compute this request; see the server's log")

@@ -16,7 +16,7 @@ import llama_cpp
 from ...protocol.messages.placement import CacheType, FlashAttention, Load
 from .capacity import Footprint
 from .context import set_cache
-from .llama import Model, native_log
+from .llama import Model, context_params, native_log
 
 _c: Any = llama_cpp
 
@@ -50,12 +50,9 @@ def measure(model: Model, load: Load) -> Footprint:
 def _probe(
     model: Model, cache_type: CacheType, flash_attention: FlashAttention
 ) -> Footprint | None:
-    params = _c.llama_context_default_params()
+    params = context_params(1)
     params.n_ctx = params.n_batch = params.n_ubatch = _PROBE
     params.n_seq_max = 1
-    params.n_threads = params.n_threads_batch = 1
-    params.offload_kqv = params.op_offload = False
-    params.no_perf = True
     set_cache(params, cache_type, flash_attention)
     context = _c.llama_init_from_model(model.handle, params)
     if not context:

@@ -32,6 +32,15 @@ class DecodeFailed(Exception):
     """llama.cpp could not compute a batch, or computed no numbers. For the log, not for clients."""
 
 
+def context_params(threads: int) -> Any:
+    """What every context is made with, whatever it is for: on the CPU, with so many threads."""
+    params = _c.llama_context_default_params()
+    params.n_threads = params.n_threads_batch = threads
+    params.offload_kqv = params.op_offload = False
+    params.no_perf = True
+    return params
+
+
 class Model:
     """The weights and the vocabulary of one GGUF file, memory-mapped, on the CPU."""
 

@@ -67,7 +67,7 @@ class Preparation:
         )
 
     def prepare(self, header: Generate | Embed, frame: bytes) -> Prepared | EmbedJob:
-        """Reads a request's second frame. Raises `PronkError` with what is wrong with the request,
+        """Reads a request's body. Raises `PronkError` with what is wrong with the request,
         `MalformedMessage` when the frame was damaged.
         """
         body = decode(frame, limit=self._max_body)

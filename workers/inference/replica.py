@@ -85,7 +85,7 @@ class Replica:
         return self._thread.is_alive()
 
     def submit(self, header: Generate | Embed, frame: bytes) -> None:
-        """Takes a request with its second frame, once the model is loaded."""
+        """Takes a request with its body, once the model is loaded."""
         assert self._prepare
         assert self._pool
         key = (header.request, header.attempt)

@@ -73,7 +73,8 @@ def _jinja(value: object) -> object:
     return _empty_for_null(value)
 
 
-_Text = Annotated[str, BeforeValidator(_empty_for_null)]
+Text = Annotated[str, BeforeValidator(_empty_for_null)]
+"""A text; null is an empty one."""
 _Template = Annotated[str, BeforeValidator(_jinja)]
 _Images = Annotated[list[str], Field(max_length=MAX_IMAGES)] | None
 KeepAlive = Annotated[float | None, BeforeValidator(_duration)]
@@ -110,7 +111,7 @@ class _Message(BaseModel):
         Literal["system", "user", "assistant", "tool"],
         BeforeValidator(_lower),
     ]
-    content: _Text = ""
+    content: Text = ""
     images: _Images = None
     thinking: str | None = None
     tool_name: str | None = None
@@ -191,9 +192,9 @@ class ChatRequest(_Generation):
 class GenerateRequest(_Generation):
     """`POST /api/generate`."""
 
-    prompt: _Text = ""
-    suffix: _Text = ""
-    system: _Text = ""
+    prompt: Text = ""
+    suffix: Text = ""
+    system: Text = ""
     template: _Template = ""
     raw: bool | None = None
     context: list[_Token] | None = None

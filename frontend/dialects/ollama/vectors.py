@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field
 
 from ...operations.embedding import MAX_INPUTS, Embedding, EmbeddingRequest
 from .options import Options
-from .requests import KeepAlive, ModelRequest
+from .requests import KeepAlive, ModelRequest, Text
 
 
 def _inputs(value: object) -> object:
@@ -29,10 +29,6 @@ def _inputs(value: object) -> object:
             return value  # pyright: ignore[reportUnknownVariableType]
         case _:
             raise ValueError("must be a text or a list of texts")
-
-
-def _empty_for_null(value: object) -> object:
-    return "" if value is None else value
 
 
 def _text_of(value: object) -> object:
@@ -68,7 +64,7 @@ class EmbedRequest(ModelRequest):
 class EmbeddingsRequest(ModelRequest):
     """`POST /api/embeddings`."""
 
-    prompt: Annotated[str, BeforeValidator(_empty_for_null)] = ""
+    prompt: Text = ""
     options: Options | None = None
     keep_alive: KeepAlive = None
 
