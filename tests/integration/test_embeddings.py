@@ -20,7 +20,7 @@ TEXTS = [" ".join(WORDS[(i * i + k) % 12] for k in range(1 + i % 7)) for i in ra
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[Server]:
+def server() -> Iterator[Server]:
     """A server whose library has an encoder, a reranker, and a model that computes no numbers."""
     with servers() as make:
         server = make(start=False, PRONK_WORKERS="3", PRONK_MAX_GENERATION_BODY="8MiB")
@@ -36,17 +36,6 @@ def house() -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture
-def official(house: Server) -> ollama.Client:
-    return ollama.Client(host=house.url, timeout=PATIENCE)
-
-
-@pytest.fixture
-def plain(house: Server) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=house.url, timeout=PATIENCE) as client:
-        yield client
-
-
 def cosines(left: Any, right: Any) -> np.ndarray:
     a, b = np.array(left, np.float64), np.array(right, np.float64)
     return (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
@@ -59,17 +48,17 @@ def error_of(answer: httpx.Response, status: int) -> str:
 
 
 @pytest.mark.parametrize("model", ["encoder", "demo"])
-def test_a_long_list_has_the_vectors_of_its_texts_in_order(official: ollama.Client, model: str):
-    answer = official.embed(model, TEXTS)
+def test_a_long_list_has_the_vectors_of_its_texts_in_order(client: ollama.Client, model: str):
+    answer = client.embed(model, TEXTS)
     assert len(answer.embeddings) == len(TEXTS)
     assert np.allclose(np.linalg.norm(answer.embeddings, axis=1), 1, atol=1e-5)
     picked = range(0, len(TEXTS), 13)
-    alone = [official.embed(model, TEXTS[i]).embeddings[0] for i in picked]
+    alone = [client.embed(model, TEXTS[i]).embeddings[0] for i in picked]
     assert cosines([answer.embeddings[i] for i in picked], alone).min() > 0.9999
 
 
-def test_the_answer_has_ollamas_fields(plain: httpx.Client):
-    answer = plain.post("/api/embed", json={"model": "encoder", "input": ["the sky", "blue"]})
+def test_the_answer_has_ollamas_fields(http: httpx.Client):
+    answer = http.post("/api/embed", json={"model": "encoder", "input": ["the sky", "blue"]})
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("application/json")
     body = answer.json()
@@ -82,55 +71,55 @@ def test_the_answer_has_ollamas_fields(plain: httpx.Client):
     assert np.array(body["embeddings"]).shape == (2, DIMENSION)
 
 
-def test_dimensions_cut_the_vector_and_its_length_is_1_again(official: ollama.Client):
-    whole = np.array(official.embed("encoder", "the sky").embeddings[0])
-    cut = np.array(official.embed("encoder", "the sky", dimensions=8).embeddings[0])
+def test_dimensions_cut_the_vector_and_its_length_is_1_again(client: ollama.Client):
+    whole = np.array(client.embed("encoder", "the sky").embeddings[0])
+    cut = np.array(client.embed("encoder", "the sky", dimensions=8).embeddings[0])
     assert len(cut) == 8
     assert np.allclose(cut, whole[:8] / np.linalg.norm(whole[:8]), atol=1e-5)
 
 
-def test_a_text_beyond_the_context_is_cut_or_refused(official: ollama.Client, plain: httpx.Client):
-    answer = official.embed("encoder", "sky " * 1000)
+def test_a_text_beyond_the_context_is_cut_or_refused(client: ollama.Client, http: httpx.Client):
+    answer = client.embed("encoder", "sky " * 1000)
     assert answer.prompt_eval_count == CONTEXT
-    assert official.embed("encoder", "sky " * 1000, options={"num_ctx": 16}).prompt_eval_count == 16
+    assert client.embed("encoder", "sky " * 1000, options={"num_ctx": 16}).prompt_eval_count == 16
     request = {"model": "encoder", "input": ["sea", "sky " * 1000], "truncate": False}
-    assert "input[1]" in error_of(plain.post("/api/embed", json=request), 400)
-    assert "truncate" in error_of(plain.post("/api/embed", json=request), 400)
+    assert "input[1]" in error_of(http.post("/api/embed", json=request), 400)
+    assert "truncate" in error_of(http.post("/api/embed", json=request), 400)
 
 
 def test_the_older_path_returns_one_vector_as_the_model_computes_it(
-    official: ollama.Client, plain: httpx.Client
+    client: ollama.Client, http: httpx.Client
 ):
-    old = official.embeddings("encoder", "the sky is blue").embedding
-    new = official.embed("encoder", "the sky is blue").embeddings[0]
+    old = client.embeddings("encoder", "the sky is blue").embedding
+    new = client.embed("encoder", "the sky is blue").embeddings[0]
     assert abs(np.linalg.norm(old) - 1) > 0.01
     assert cosines(old, new) > 0.99999
-    empty = plain.post("/api/embeddings", json={"model": "encoder", "prompt": ""})
+    empty = http.post("/api/embeddings", json={"model": "encoder", "prompt": ""})
     assert (empty.status_code, empty.json()) == (200, {"embedding": []})
 
 
 @pytest.mark.parametrize("fields", [{}, {"input": ""}, {"input": []}, {"input": None}])
 def test_a_request_without_texts_loads_the_model(
-    house: Server, plain: httpx.Client, fields: dict[str, Any]
+    server: Server, http: httpx.Client, fields: dict[str, Any]
 ):
-    answer = plain.post("/api/embed", json={"model": "encoder", "keep_alive": "10m"} | fields)
+    answer = http.post("/api/embed", json={"model": "encoder", "keep_alive": "10m"} | fields)
     assert (answer.status_code, answer.json()["embeddings"]) == (200, [])
-    assert "encoder:latest" in [model["name"] for model in house.loaded()]
+    assert "encoder:latest" in [model["name"] for model in server.loaded()]
 
 
-def test_keep_alive_ends_the_models_stay(house: Server, plain: httpx.Client):
-    answer = plain.post("/api/embed", json={"model": "encoder", "input": "sky", "keep_alive": 0})
+def test_keep_alive_ends_the_models_stay(server: Server, http: httpx.Client):
+    answer = http.post("/api/embed", json={"model": "encoder", "input": "sky", "keep_alive": 0})
     assert len(answer.json()["embeddings"]) == 1
     wait_for(
-        lambda: "encoder:latest" not in [model["name"] for model in house.loaded()],
+        lambda: "encoder:latest" not in [model["name"] for model in server.loaded()],
         "the model is unloaded",
     )
 
 
-def test_reranking_orders_documents(plain: httpx.Client):
+def test_reranking_orders_documents(http: httpx.Client):
     documents = ["the sea is deep", {"text": "the sky is blue"}, "a cat", "why", "the sky is blue"]
     request = {"model": "ranker", "query": "why is the sky blue", "documents": documents}
-    answer = plain.post("/api/rerank", json=request).json()
+    answer = http.post("/api/rerank", json=request).json()
     results = answer["results"]
     assert answer["model"] == "ranker"
     assert sorted(result["index"] for result in results) == [0, 1, 2, 3, 4]
@@ -140,7 +129,7 @@ def test_reranking_orders_documents(plain: httpx.Client):
     by_index = {result["index"]: result["relevance_score"] for result in results}
     assert abs(by_index[1] - by_index[4]) < 1e-5
     assert answer["usage"]["prompt_tokens"] == answer["usage"]["total_tokens"] > 40
-    best = plain.post("/api/rerank", json=request | {"top_n": 2, "return_documents": True}).json()
+    best = http.post("/api/rerank", json=request | {"top_n": 2, "return_documents": True}).json()
     assert [result["index"] for result in best["results"]] == [r["index"] for r in results[:2]]
     texts = [document["text"] if isinstance(document, dict) else document for document in documents]
     assert all(r["document"] == {"text": texts[r["index"]]} for r in best["results"])
@@ -176,49 +165,49 @@ def test_reranking_orders_documents(plain: httpx.Client):
         ("generate", {"model": "encoder", "prompt": "sky"}, "does not support"),
     ],
 )
-def test_a_mistake_is_named(plain: httpx.Client, path: str, request_: dict[str, Any], word: str):
-    assert word in error_of(plain.post(f"/api/{path}", json=request_), 400)
+def test_a_mistake_is_named(http: httpx.Client, path: str, request_: dict[str, Any], word: str):
+    assert word in error_of(http.post(f"/api/{path}", json=request_), 400)
 
 
-def test_an_unknown_model_is_404(plain: httpx.Client):
+def test_an_unknown_model_is_404(http: httpx.Client):
     for path, fields in (
         ("embed", {"input": "sky"}),
         ("embeddings", {"prompt": "sky"}),
         ("rerank", {"query": "sky", "documents": ["sea"]}),
     ):
-        answer = plain.post(f"/api/{path}", json={"model": "nobody"} | fields)
+        answer = http.post(f"/api/{path}", json={"model": "nobody"} | fields)
         assert "nobody" in error_of(answer, 404)
 
 
-def test_strange_text_is_text_and_what_is_not_quite_text_is_mended(plain: httpx.Client):
+def test_strange_text_is_text_and_what_is_not_quite_text_is_mended(http: httpx.Client):
     strange = ["\0", "a\0b", "�", "\U0010ffff", "", " \n\t", "x" * 100_000, "[SEP] [CLS]"]
-    answer = plain.post("/api/embed", json={"model": "encoder", "input": strange})
+    answer = http.post("/api/embed", json={"model": "encoder", "input": strange})
     assert np.isfinite(np.array(answer.json()["embeddings"])).all()
     surrogate = b'{"model":"encoder","input":["sky","\\ud800"]}'
-    mended = plain.post("/api/embed", json={"model": "encoder", "input": ["sky", "\ufffd"]}).json()
-    answer = plain.post("/api/embed", content=surrogate).json()
+    mended = http.post("/api/embed", json={"model": "encoder", "input": ["sky", "\ufffd"]}).json()
+    answer = http.post("/api/embed", content=surrogate).json()
     assert answer["embeddings"] == mended["embeddings"]
 
 
-def test_the_largest_list_is_answered(plain: httpx.Client):
+def test_the_largest_list_is_answered(http: httpx.Client):
     request = {"model": "encoder", "input": ["sky", "the sea"] * 2048}
-    vectors = plain.post("/api/embed", json=request).json()["embeddings"]
+    vectors = http.post("/api/embed", json=request).json()["embeddings"]
     assert len(vectors) == 4096
     assert cosines(vectors[0], vectors[4094]) > 0.9999
     assert cosines(vectors[1], vectors[4095]) > 0.9999
     request["input"].append("one too many")
-    assert "4096" in error_of(plain.post("/api/embed", json=request), 400)
+    assert "4096" in error_of(http.post("/api/embed", json=request), 400)
 
 
-def test_no_numbers_are_an_error_and_the_model_goes_on(plain: httpx.Client):
+def test_no_numbers_are_an_error_and_the_model_goes_on(http: httpx.Client):
     request = {"model": "poisoned", "input": ["the sky", "the mat"]}
-    error_of(plain.post("/api/embed", json=request), 500)
-    answer = plain.post("/api/embed", json={"model": "poisoned", "input": ["the sky"]})
+    error_of(http.post("/api/embed", json=request), 500)
+    answer = http.post("/api/embed", json={"model": "poisoned", "input": ["the sky"]})
     assert np.isfinite(np.array(answer.json()["embeddings"])).all()
 
 
 def test_bad_requests_disturb_no_text_that_is_generated_beside_them(
-    house: Server, plain: httpx.Client
+    server: Server, http: httpx.Client
 ):
     question = {
         "model": "demo",
@@ -226,7 +215,7 @@ def test_bad_requests_disturb_no_text_that_is_generated_beside_them(
         "stream": False,
         "options": {"temperature": 0},
     }
-    expected = plain.post("/api/generate", json=question).json()["response"]
+    expected = http.post("/api/generate", json=question).json()["response"]
     bad = [
         {"model": "demo", "input": ["sky"] * 100_000},
         {"model": "demo", "input": [""] * 100},
@@ -235,23 +224,23 @@ def test_bad_requests_disturb_no_text_that_is_generated_beside_them(
     ]
     with ThreadPoolExecutor(4) as pool:
         asked = [
-            pool.submit(httpx.post, f"{house.url}/api/embed", json=request, timeout=PATIENCE)
+            pool.submit(httpx.post, f"{server.url}/api/embed", json=request, timeout=PATIENCE)
             for request in bad
         ]
-        assert plain.post("/api/generate", json=question).json()["response"] == expected
+        assert http.post("/api/generate", json=question).json()["response"] == expected
         assert [one.result().status_code for one in asked] == [400, 400, 400, 200]
 
 
-def test_the_library_says_that_an_encoder_embeds(official: ollama.Client):
-    assert official.show("encoder").capabilities == ["embedding"]
+def test_the_library_says_that_an_encoder_embeds(client: ollama.Client):
+    assert client.show("encoder").capabilities == ["embedding"]
 
 
-def test_a_worker_that_dies_over_a_list_is_not_noticed(house: Server, plain: httpx.Client):
-    plain.post("/api/embed", json={"model": "encoder", "keep_alive": "10m"})
-    (holder,) = [worker for worker in [house.worker_with_model()] if worker]
+def test_a_worker_that_dies_over_a_list_is_not_noticed(server: Server, http: httpx.Client):
+    http.post("/api/embed", json={"model": "encoder", "keep_alive": "10m"})
+    (holder,) = [worker for worker in [server.worker_with_model()] if worker]
     request = {"model": "encoder", "input": ["the sky is blue " * 10] * 1000}
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(plain.post, "/api/embed", json=request)
+        asked = pool.submit(http.post, "/api/embed", json=request)
         holder.kill()
         answer = asked.result()
     assert answer.status_code == 200, answer.text
