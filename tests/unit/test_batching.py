@@ -5,7 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pronk.workers.inference.batching import GRID, close_ranks, share_step
+from pronk.workers.inference.batching import (
+    GRID,
+    PART,
+    close_ranks,
+    count_parts,
+    padding,
+    share_step,
+)
 from pronk.workers.inference.slots import (
     WORTH_KEEPING,
     KeptPrefixes,
@@ -47,12 +54,63 @@ def test_a_prompt_alone_gets_the_whole_step_and_beside_others_a_part() -> None:
 
 def test_a_burst_of_short_prompts_is_read_at_once_and_long_ones_are_not() -> None:
     assert sum(share_step(512, 4, [4000] * 12, [0] * 12)) == 128
-    assert share_step(512, 4, [40] * 12, [0] * 12) == [40] * 12
-    assert sum(share_step(512, 4, [100] * 12, [0] * 12)) == 508
+    assert share_step(512, 4, [40] * 11, [0] * 11) == [40] * 11
+    assert share_step(512, 4, [100] * 12, [0] * 12) == [100] * 4 + [0] * 8
 
 
 def test_short_prompts_are_read_beside_long_ones() -> None:
     assert share_step(512, 15, [8000, 30], [0, 0]) == [96, 30]
+
+
+def test_a_short_prompt_is_read_whole_or_later() -> None:
+    assert share_step(512, 4, [9000, *[100] * 6], [0] * 7) == [GRID, *[100] * 4, 0, 0]
+
+
+# --- evening a step out
+
+
+def test_llama_cpp_computes_neighbours_together_as_far_as_they_are_equally_long() -> None:
+    assert count_parts([0, 1, 2, 3], [1, 1, 1, 1]) == 1
+    assert count_parts([0, 2, 4, 6], [1, 1, 1, 1]) == 4
+    assert count_parts([0, 1, 2], [1, 24, 24]) == 2
+    assert count_parts([0, 1, 2], [20, 24, 22]) == 3
+    assert count_parts([], []) == 0
+
+
+def test_prompts_of_nearly_the_same_length_are_made_equally_long() -> None:
+    slots, counts = [3, 4, 5, 6, 7], [1, 20, 24, 21, 23]
+    added = padding(slots, counts, [1, 999, 999, 999, 999], 100)
+    assert added == [0, 4, 0, 3, 1]
+    assert padding(slots, counts, [1, 999, 999, 999, 999], 7) != added, "there is no room"
+    assert padding(slots, counts, counts, 100) == [0] * 5, "nothing may be longer"
+
+
+def test_what_costs_more_than_it_saves_is_left_alone() -> None:
+    assert padding([0, 1], [20, 20 + 2 * PART], [999, 999], 100) == [0, 0]
+    assert padding([0, 2], [20, 21], [999, 999], 100) == [0, 0], "they are no neighbours"
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 2), st.integers(1, 200), st.integers(0, 200)), max_size=30),
+    st.integers(0, 400),
+)
+def test_padding_never_costs_more_and_keeps_to_its_bounds(
+    portions: list[tuple[int, int, int]], room: int
+) -> None:
+    slots, number = list[int](), 0
+    for distance, _, _ in portions:
+        number += distance
+        slots.append(number)
+    counts = [count for _, count, _ in portions]
+    most = [count + more for _, count, more in portions]
+    added = padding(slots, counts, most, room)
+    padded = [count + more for count, more in zip(counts, added, strict=True)]
+    assert sum(added) <= room
+    assert all(
+        count <= now <= limit for count, now, limit in zip(counts, padded, most, strict=True)
+    )
+    saved = count_parts(slots, counts) - count_parts(slots, padded)
+    assert saved * PART > sum(added) or not any(added)
 
 
 # --- closing gaps

@@ -213,6 +213,21 @@ def test_a_deadline_ends_a_request(bench: Bench) -> None:
     assert other.text == CHAIN[1:]
 
 
+def test_the_first_of_many_waits_a_moment_for_the_others(bench: Bench) -> None:
+    engine = bench.engine
+    assert engine.patience == 0, "nobody knows yet what a step takes"
+    bench.run("a prompt that takes a moment to read")
+    assert engine.patience == 0, "nobody waits"
+    bench.start("who comes first")
+    assert 0 < engine.patience <= 0.01
+    for number in range(3):
+        bench.start(f"and then {number}")
+    assert engine.patience == 0, "there is no slot for another one"
+    bench.step()
+    assert engine.patience == 0, "a step has begun"
+    bench.finish()
+
+
 def test_it_counts_steps_and_memory(bench: Bench) -> None:
     before = bench.engine.steps
     bench.run("a")

@@ -49,6 +49,24 @@ def test_side_by_side(path: Path, bench: Bench) -> None:
     assert_all_right(path, bench.run_all(prompts, options=OPTIONS))
 
 
+def test_prompts_of_nearly_the_same_length(path: Path, bench: Bench) -> None:
+    prompts = [f"{letter} asked before you" + "." * i for i, letter in enumerate("abcd")]
+    rows = 0
+    decode = bench.engine.context.decode
+
+    def counted(tokens: list[int], *rest: list[int]) -> None:
+        nonlocal rows
+        rows += len(tokens)
+        decode(tokens, *rest)
+
+    bench.engine.context.decode = counted
+    runs = bench.run_all(prompts, options=OPTIONS)
+    padded = rows - bench.engine.computed
+    assert padded > 0 if bench.engine.context.can_cut else padded == 0
+    again = bench.run_all([prompt + " again" for prompt in prompts], options=OPTIONS)
+    assert_all_right(path, [*runs, *again])
+
+
 def test_again_with_a_warm_cache(path: Path, bench: Bench) -> None:
     cold = bench.run(SYSTEM * 3, options=OPTIONS)
     bench.run("something else in between " * 9, options=OPTIONS)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from ...protocol.deadline import deadline_exceeded, is_over
 from ...protocol.errors import Code
 from ...protocol.messages.failure import Failure
-from .batching import close_ranks, share_step
+from .batching import close_ranks, padding, share_step
 from .constraints import ConstraintFailed
 from .context import Context, ContextPlan, State
 from .llama import DecodeFailed, Model
@@ -30,6 +30,16 @@ _log = logging.getLogger(__name__)
 
 _HOLE_STEPS = 1
 """Steps that a gap between active slots may last: the next request often fills it by itself."""
+
+
+_MUCH = 16
+"""Tokens in a step from which on its time tells what reading takes for each."""
+
+_PATIENCE = 0.05
+"""The part of a step's time for which a first request waits for others that come with it."""
+
+_MOST_PATIENCE = 0.01
+"""Seconds that it waits at most."""
 
 
 @dataclass(slots=True)
@@ -66,6 +76,10 @@ class Engine:
         self._active: list[Sequence] = []
         """Who has a slot, in the order of the slots."""
         self._hole_steps = 0
+        self._row_seconds = 0.0
+        """What reading takes for each token, by the last step that read much; 0 before there was
+        one.
+        """
         self._tainted = False
         """Whether there may be numbers in the cache that are none."""
         self._warm_up()
@@ -82,6 +96,18 @@ class Engine:
     def busy(self) -> bool:
         """Whether `step` has something to do."""
         return bool(self._active or self._waiting)
+
+    @property
+    def patience(self) -> float:
+        """Seconds after the arrival of a first request at which the next step should begin.
+
+        While those that wait fill only a part of a step, a small part of the time that it would
+        take is well spent on waiting for more: each later one would have to wait for all of it.
+        """
+        rows = sum(sequence.remaining for sequence in self._waiting)
+        if self._active or rows >= self._batch or len(self._waiting) == len(self._slots):
+            return 0.0
+        return min(_PATIENCE * rows * self._row_seconds, _MOST_PATIENCE)
 
     def add(self, sequence: Sequence) -> None:
         """Takes a request. It waits for a slot where none is free."""
@@ -149,21 +175,29 @@ class Engine:
         positions: list[int] = []
         slots: list[int] = []
         outputs: list[int] = []
-        for sequence, count in portions:
+        added = self._padding(portions)
+        for (sequence, count), more in zip(portions, added, strict=True):
             slot, position = sequence.slot, sequence.position
             assert slot is not None
-            if count == 1:
+            if count + more == 1:
                 tokens.append(sequence.tokens[position])
                 positions.append(position)
                 slots.append(slot.number)
             else:
                 tokens += sequence.tokens[position : position + count]
-                positions += range(position, position + count)
-                slots += [slot.number] * count
+                tokens += tokens[-1:] * more
+                positions += range(position, position + count + more)
+                slots += [slot.number] * (count + more)
             if position + count == len(sequence.tokens):
-                outputs.append(len(tokens) - 1)
+                outputs.append(len(tokens) - 1 - more)
+        began = time.monotonic()
         self.context.decode(tokens, positions, slots, outputs)
-        self.computed += len(tokens)
+        if len(tokens) >= _MUCH and len(tokens) >= 2 * len(portions):
+            self._row_seconds = (time.monotonic() - began) / len(tokens)
+        self.computed += len(tokens) - sum(added)
+        for (sequence, count), more in zip(portions, added, strict=True):
+            if more:
+                self.context.cut(_slot_number(sequence), sequence.position + count)
         rows = iter(outputs)
         for sequence, count in portions:
             sequence.position += count
@@ -171,6 +205,19 @@ class Engine:
                 self._keep(sequence)
             if sequence.position == len(sequence.tokens):
                 self._choose(sequence, next(rows), step)
+
+    def _padding(self, portions: list[tuple[Sequence, int]]) -> list[int]:
+        """Rows to compute behind each portion, and to forget again."""
+        if not self.context.can_cut or all(count == 1 for _, count in portions):
+            return [0] * len(portions)
+        counts = [count for _, count in portions]
+        ends = self.context.plan.length
+        most = [
+            ends - s.position if count == s.remaining and not s.writing else count
+            for s, count in portions
+        ]
+        slots = [_slot_number(sequence) for sequence, _ in portions]
+        return padding(slots, counts, most, self._batch - sum(counts))
 
     def _decode_each(self, portions: list[tuple[Sequence, int]], step: Step) -> None:
         """Finds out at whom a batch failed. What was computed of the others is computed again."""

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import Code, PronkError
@@ -53,6 +53,10 @@ class EmbedJob:
     inputs: EmbedInputs
 
 
+_Command = Sequence | EmbedJob | Key
+"""A request, or the key of one that is cancelled."""
+
+
 class EngineThread(threading.Thread):
     """Loads a model, then computes with it for ever.
 
@@ -75,7 +79,7 @@ class EngineThread(threading.Thread):
         self._on_failed = on_failed
         self._on_step = on_step
         self._on_messages = on_messages
-        self._commands: SimpleQueue[Sequence | EmbedJob | Key] = SimpleQueue()
+        self._commands: SimpleQueue[_Command] = SimpleQueue()
         self._computers: Computers | None = None
 
     @property
@@ -110,7 +114,10 @@ class EngineThread(threading.Thread):
         ahead = 0.0
         """Seconds that the embedder has had more of than the engine, while both had work."""
         while True:
+            idle = not computers.busy
             self._obey(computers)
+            if idle and engine:
+                self._gather(computers, engine)
             began = time.monotonic()
             if engine and engine.busy:
                 step = engine.step()
@@ -125,11 +132,11 @@ class EngineThread(threading.Thread):
                     self._on_messages(messages)
                 ahead = time.monotonic() - began
 
-    def _obey(self, computers: Computers) -> None:
-        """Carries out all commands; waits for one while there is nothing else to do."""
+    def _obey(self, computers: Computers, command: _Command | None = None) -> None:
+        """Carries out a command, and all that wait; waits for one while there is nothing to do."""
         cancelled: list[Key] = []
-        while not self._commands.empty() or not (computers.busy or cancelled):
-            match self._commands.get():
+        while command or not self._commands.empty() or not (computers.busy or cancelled):
+            match command or self._commands.get():
                 case Sequence() as sequence:
                     assert computers.engine
                     computers.engine.add(sequence)
@@ -137,9 +144,22 @@ class EngineThread(threading.Thread):
                     computers.embedder.submit(header, inputs)
                 case key:
                     cancelled.append(key)
+            command = None
         if not cancelled:
             return
         if computers.engine and (step := computers.engine.cancel(cancelled)).left:
             self._on_step(step)
         if messages := [word for key in cancelled for word in computers.embedder.cancel(*key)]:
             self._on_messages(messages)
+
+    def _gather(self, computers: Computers, engine: Engine) -> None:
+        """Waits for requests that come together with the first one after a pause: what misses a
+        step begins a whole step later.
+        """
+        began = time.monotonic()
+        while (patience := began + engine.patience - time.monotonic()) > 0:
+            try:
+                command = self._commands.get(timeout=patience)
+            except Empty:
+                return
+            self._obey(computers, command)

@@ -38,6 +38,9 @@ CLIENT_PATIENCE = 300.0
 JSON = "application/json; charset=utf-8"
 NDJSON = "application/x-ndjson"
 
+_BUFFERED_AT_MOST = 32 * 1024
+"""Bytes up to which asyncio's transports take everything without a wait."""
+
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 _Request = TypeVar("_Request", bound=ModelRequest)
@@ -202,8 +205,7 @@ async def _stream(request: web.Request, generation: Generation, lines: Lines) ->
     try:
         try:
             while True:
-                async with asyncio.timeout(CLIENT_PATIENCE):
-                    await response.write(lines.lines(output))
+                await _write(request, response, lines.lines(output))
                 if output.completion:
                     break
                 output = await generation.take()
@@ -218,3 +220,13 @@ async def _stream(request: web.Request, generation: Generation, lines: Lines) ->
     except (ConnectionError, TimeoutError):
         _abort(request)  # the client is gone, or as good as gone
     return response
+
+
+async def _write(request: web.Request, response: web.StreamResponse, data: bytes) -> None:
+    """Raises `TimeoutError` when the client takes nothing for `CLIENT_PATIENCE` seconds."""
+    transport = request.transport
+    if transport and transport.get_write_buffer_size() + len(data) < _BUFFERED_AT_MOST:
+        await response.write(data)  # cannot have to wait, and a timeout costs more than the write
+        return
+    async with asyncio.timeout(CLIENT_PATIENCE):
+        await response.write(data)
