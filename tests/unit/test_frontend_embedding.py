@@ -93,6 +93,12 @@ async def test_what_the_client_asks_for_reaches_the_worker(stack: Stack) -> None
     assert body_of(stack, third) == EmbedBody(["sky"], query="why", normalize=False)
 
 
+async def test_more_texts_than_are_taken_at_a_time_are_refused(stack: Stack) -> None:
+    many = {"model": "demo", "input": ["sky"] * 4097}
+    status, answer, _ = await stack.request("POST", "/api/embed", json=many)
+    assert (status, answer) == (400, {"error": "input: at most 4096 are taken; got 4097"})
+
+
 async def test_a_job_whose_worker_dies_is_tried_again_and_once_only(stack: Stack) -> None:
     def serve(header: Embed) -> None:
         worker = stack.scheduler.worker(header).started()

@@ -155,7 +155,7 @@ def test_biases_have_all_of_llama_servers_forms() -> None:
         ({"tfs_z": {}}, "options.tfs_z: must be a number from -1e+09 to 1e+09; got an object"),
         (
             {"stop": [1]},
-            "options.stop: must be a text or a list of texts; the one at 0 is none; got an array",
+            "options.stop: must be a text or a list of texts; the one at 0 is none; got [1]",
         ),
         ({"stop": 5}, "options.stop: must be a text or a list of texts; got 5"),
         (
@@ -176,7 +176,7 @@ def test_biases_have_all_of_llama_servers_forms() -> None:
         (
             {"dry_sequence_breakers": ["ü" * 21]},
             "options.dry_sequence_breakers: must be at most 16 texts of at most 40 bytes, together "
-            "at most 128; these are 1, the longest with 21 characters; got an array",
+            f'at most 128; these are 1, the longest with 21 characters; got ["{"ü" * 21}"]',
         ),
         (
             {"logit_bias": 3},

@@ -116,7 +116,7 @@ class InputPreparer:
             return tokens
         room = limit - len(self._end)
         if not truncate or room < 1:
-            raise _too_long(name, len(tokens), limit)
+            raise _too_long(name, len(tokens), limit, can_be_cut=room >= 1)
         return tokens[:room] + self._end
 
     def _pair(self, query: str, document: str, limit: int, truncate: bool, name: str) -> list[int]:
@@ -124,9 +124,9 @@ class InputPreparer:
         tokens = self._beginning(document, limit)
         room = limit - len(before) - len(after)
         if room < 1:
-            raise _too_long("query", len(before) + len(after), limit)
+            raise _too_long("query", len(before) + len(after), limit, can_be_cut=False)
         if len(tokens) > room and not truncate:
-            raise _too_long(name, len(before) + len(tokens) + len(after), limit)
+            raise _too_long(name, len(before) + len(tokens) + len(after), limit, can_be_cut=True)
         return before + tokens[:room] + after
 
     def _around_document(self, query: str, limit: int) -> tuple[list[int], list[int]]:
@@ -151,9 +151,11 @@ class InputPreparer:
             size *= 4
 
 
-def _too_long(name: str, count: int, limit: int) -> PronkError:
+def _too_long(name: str, count: int, limit: int, *, can_be_cut: bool) -> PronkError:
+    advice = (
+        "shorten it, or let it be cut (truncate)" if can_be_cut else "shorten it, or raise num_ctx"
+    )
     return PronkError(
         Code.INVALID_REQUEST,
-        f"{name} has {count} tokens or more, but the context holds {limit}; shorten it, or let it "
-        "be cut (truncate)",
+        f"{name} has {count} tokens or more, but the context holds {limit}; {advice}",
     )

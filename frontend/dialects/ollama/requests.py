@@ -247,6 +247,8 @@ def _sentence(error: ValidationError) -> str:
     path = _path(problem["loc"])
     if problem["type"] == "missing" or (path == "model" and problem["input"] == ""):
         return f"{path} is required"
+    if problem["type"] == "too_long" and (bound := problem.get("ctx")):
+        return f"{path}: at most {bound['max_length']} are taken; got {bound['actual_length']}"
     reason = problem["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     if not path:
         return reason
@@ -265,6 +267,8 @@ def _short(value: object) -> str:
     match value:
         case dict():
             return "an object"
+        case [str() | int() | float()] as values:
+            return f"[{_short(values[0])}]"
         case list():
             return "an array"
         case str():
