@@ -26,7 +26,7 @@ from .messages import MESSAGES
 _pack: Callable[..., bytes] = cast(Any, msgpack).packb
 _unpack: Callable[[bytes | memoryview], Any] = cast(Any, msgpack).unpackb
 
-VERSION = 2
+VERSION = 3
 """Version of the schema. Peers of another version are refused at their `Hello`."""
 
 MAX_HEADER = 8 * 1024 * 1024

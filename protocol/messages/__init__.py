@@ -2,6 +2,7 @@
 
 - `fleet`: everyone with the scheduler: who is there, alive, and what it holds
 - `placement`: the scheduler with workers: which model a worker has
+- `devices`: the scheduler with blank workers: what there is to compute on
 - `generation`: one request's life, between frontend, scheduler and worker
 - `embedding`: the same for texts that become vectors
 - `library`: questions to the store
@@ -14,11 +15,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import embedding, fleet, generation, library, placement, status
+from . import devices, embedding, fleet, generation, library, placement, status
 
 MESSAGES: dict[str, type[Any]] = {
     message.__name__: message
-    for module in (fleet, placement, generation, embedding, library, status)
+    for module in (fleet, placement, devices, generation, embedding, library, status)
     for message in module.MESSAGES
 }
 """Message classes by the name that stands on the wire."""

@@ -47,6 +47,8 @@ class Embed:
     """The context that the request asks for (`num_ctx`); None for the default."""
     deadline: Number | None = None
     """Unix time after which nobody waits for the answer."""
+    suspect: Flag = False
+    """As `Generate` has it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,9 @@ class Generate:
     """Unix time after which nobody waits for the answer."""
     prefix: list[bytes] = field(default_factory=list[bytes])
     """Hash chain over model, system, tools and each message: equal beginnings, equal hashes."""
+    suspect: Flag = False
+    """Whether an earlier attempt died with its worker: no two such requests share a worker until
+    each has passed the step that killed it."""
 
 
 class Kind(StrEnum):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .failure import Failure
-from .fields import Attempt, Count, Digest, Label, RequestId
+from .fields import Attempt, Count, Digest, Label, Number, RequestId
 from .fleet import LoadedModel
 from .library import ModelFacts
 
@@ -29,6 +29,19 @@ class FlashAttention(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """A part of a model on one device."""
+
+    device: Label
+    """The device's name."""
+    id: Label
+    """Its driver's name for it; empty where it has none."""
+    backend: Label
+    portion: Number
+    """How much of what is offloaded lies there, in proportion to the other shares."""
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """To a blank worker: become a replica of this model."""
 
@@ -47,6 +60,17 @@ class Load:
     """Most tokens that one engine step computes."""
     cache_type: CacheType = CacheType.F16
     flash_attention: FlashAttention = FlashAttention.AUTO
+    shares: list[Share] = field(default_factory=list[Share])
+    """The devices that it is given, the main one first; empty for the CPU alone."""
+    layers: Count = 0
+    """Layers that lie on them; the others stay on the CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetThreads:
+    """To a replica: compute with so many threads from the next step on."""
+
+    threads: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,4 +116,4 @@ class Released:
     """Tokens generated, for accounting."""
 
 
-MESSAGES = (Load, Loaded, LoadFailed, Unload, Released)
+MESSAGES = (Load, SetThreads, Loaded, LoadFailed, Unload, Released)
