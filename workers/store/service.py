@@ -112,7 +112,8 @@ async def serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     builtin = BuiltinModel() if settings.demo_model == "on" else None
-    store = Store(StateDirectory(settings.state).store, Catalog(Library(settings.models), builtin))
+    catalog = Catalog(Library(settings.models), builtin, echo=settings.echo_model == "on")
+    store = Store(StateDirectory(settings.state).store, catalog)
     there = "" if settings.models.is_dir() else ", which is not there: empty"
     _log.info("the model library is %s%s", settings.models, there)
     try:

@@ -1,0 +1,114 @@
+"""The relay's table: what everything around an engine costs, with `echo` in the engine's place.
+
+usage: make bench-relay ARGS="--rows relay --clients 64 256 --rounds 5"
+
+Both sides take turns, and each round's ratio is taken by itself. Nothing else should run meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from support.server import Server, servers
+
+from .bare import Bare
+from .flood import flood
+from .load import run
+from .stand import line, ratio_with_spread, say
+
+WORD = "word"
+"""A prompt of one token, which is what each line holds then."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was asked for on the command line."""
+
+    clients: tuple[int, ...]
+    rounds: int
+    tokens: int
+
+
+def relay(plan: Plan) -> None:
+    """Lines per second to all clients of one frontend, beside a handler that only writes them."""
+    with servers() as make, closing(Bare()) as bare:
+        server = make(
+            PRONK_WORKERS="1",
+            PRONK_ECHO_MODEL="on",
+            PRONK_DEMO_MODEL="off",
+            PRONK_KEEP_ALIVE="-1",
+        )
+        for clients in plan.clients:
+            tokens = max(plan.tokens // clients, 1)
+            _relayed(server, clients, 10)  # loads
+            _relayed(server, clients, tokens)
+            run(flood(bare.port, clients, _body(tokens)))
+            ours, theirs = list[float](), list[float]()
+            for _ in range(plan.rounds):
+                ours.append(clients * tokens / _relayed(server, clients, tokens))
+                took, _ = run(flood(bare.port, clients, _body(tokens)))
+                theirs.append(clients * tokens / took)
+            line(
+                "echo",
+                f"lines/s through one frontend, {clients} clients",
+                f"{statistics.median(ours):,.0f}",
+                f"bare {statistics.median(theirs):,.0f}",
+                ratio_with_spread([mine / bares for mine, bares in zip(ours, theirs, strict=True)]),
+                "≥ 1.50",
+            )
+
+
+def _body(tokens: int, model: str = "echo") -> dict[str, Any]:
+    return {"model": model, "prompt": WORD, "options": {"num_predict": tokens}}
+
+
+def _relayed(server: Server, clients: int, tokens: int) -> float:
+    """Seconds that it took; checks what one of the clients got."""
+    took, answer = run(flood(server.port, clients, _body(tokens)))
+    lines = [json.loads(text) for text in _chunked(answer).splitlines()]
+    if [one["response"] for one in lines[:-1]] != [WORD] * tokens:
+        raise SystemExit(f"asked for {tokens} tokens, got {len(lines) - 1} lines")
+    return took
+
+
+def _chunked(answer: bytes) -> bytes:
+    """The body of an answer in HTTP's chunks."""
+    parts = list[bytes]()
+    place = answer.index(b"\r\n\r\n") + 4
+    while place < len(answer):
+        begin = answer.index(b"\r\n", place) + 2
+        end = begin + int(answer[place:begin], 16)
+        parts.append(answer[begin:end])
+        place = end + 2
+    return b"".join(parts)
+
+
+ROWS: dict[str, Callable[[Plan], None]] = {"relay": relay}
+
+
+def main() -> None:
+    """Prints the table, row by row."""
+    parser = argparse.ArgumentParser(description="everything around an engine, without one")
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--clients", nargs="+", type=int, default=[64, 256])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=200_000, help="for all clients together")
+    given = parser.parse_args()
+    plan = Plan(tuple(given.clients), given.rounds, given.tokens)
+    print(f"medians of {plan.rounds} rounds")
+    line("model", "", "found", "beside", "ratio (range)", "bound")
+    for row in given.rows:
+        began = time.monotonic()
+        ROWS[row](plan)
+        say(f"{row} took {time.monotonic() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
