@@ -28,6 +28,7 @@ class Bare:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.bare"], stdout=subprocess.PIPE, text=True
         )
+        self.pid = self._process.pid
         assert self._process.stdout
         self.port = int(self._process.stdout.readline())
 

@@ -11,10 +11,13 @@ import argparse
 import json
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
+
+import psutil
 
 from support.server import Server, servers
 
@@ -51,10 +54,15 @@ def relay(plan: Plan) -> None:
             _relayed(server, clients, tokens)
             run(flood(bare.port, clients, _body(tokens)))
             ours, theirs = list[float](), list[float]()
+            before = _processor_seconds(server, bare)
             for _ in range(plan.rounds):
                 ours.append(clients * tokens / _relayed(server, clients, tokens))
                 took, _ = run(flood(bare.port, clients, _body(tokens)))
                 theirs.append(clients * tokens / took)
+            spent = _processor_seconds(server, bare) - before
+            each = {role: took / plan.rounds / clients / tokens for role, took in spent.items()}
+            shares = ", ".join(f"{role} {took * 1e6:.1f} µs" for role, took in each.items())
+            say(f"processor time a line at {clients} clients: {shares}")
             line(
                 "echo",
                 f"lines/s through one frontend, {clients} clients",
@@ -76,6 +84,21 @@ def _relayed(server: Server, clients: int, tokens: int) -> float:
     if [one["response"] for one in lines[:-1]] != [WORD] * tokens:
         raise SystemExit(f"asked for {tokens} tokens, got {len(lines) - 1} lines")
     return took
+
+
+def _processor_seconds(server: Server, bare: Bare) -> Counter[str]:
+    """What both sides and the clients, which are this process, have taken of the processor.
+
+    It says where time goes, however busy the machine is with something else.
+    """
+    processes = {
+        "clients": psutil.Process(),
+        "bare": psutil.Process(bare.pid),
+        "frontend": server.processes("pronk.frontend")[0],
+        "worker": server.workers()[0],
+    }
+    times = {role: process.cpu_times() for role, process in processes.items()}
+    return Counter({role: took.user + took.system for role, took in times.items()})
 
 
 def _chunked(answer: bytes) -> bytes:
