@@ -26,6 +26,10 @@ from .flood import flood
 from .load import run
 from .stand import line, ratio_with_spread, say
 
+ECHOING = {"PRONK_ECHO_MODEL": "on", "PRONK_DEMO_MODEL": "off", "PRONK_KEEP_ALIVE": "-1"}
+PACED = 25_600
+"""Lines per second of the row `paced`, for all clients together."""
+PACED_SECONDS = 2
 WORD = "word"
 """A prompt of one token, which is what each line holds then."""
 
@@ -42,14 +46,9 @@ class Plan:
 def relay(plan: Plan) -> None:
     """Lines per second to all clients of one frontend, beside a handler that only writes them."""
     with servers() as make, closing(Bare()) as bare:
-        server = make(
-            PRONK_WORKERS="1",
-            PRONK_ECHO_MODEL="on",
-            PRONK_DEMO_MODEL="off",
-            PRONK_KEEP_ALIVE="-1",
-        )
+        server = make(PRONK_WORKERS="1", **ECHOING)
         for clients in plan.clients:
-            tokens = max(plan.tokens // clients, 1)
+            tokens = plan.tokens
             _relayed(server, clients, 10)  # loads
             _relayed(server, clients, tokens)
             run(flood(bare.port, clients, _body(tokens)))
@@ -73,13 +72,38 @@ def relay(plan: Plan) -> None:
             )
 
 
+def paced(plan: Plan) -> None:
+    """Processor time of a line when nothing is in a hurry, and each line goes by itself."""
+    with servers() as make, closing(Bare()) as bare:
+        server = make(PRONK_WORKERS="1", **ECHOING)
+        for clients in plan.clients:
+            pace = PACED // clients
+            model, tokens = f"echo:{pace}", pace * PACED_SECONDS
+            _relayed(server, clients, 1, model)  # loads
+            before = _processor_seconds(server, bare)
+            for _ in range(plan.rounds):
+                took = _relayed(server, clients, tokens, model)
+                if took > 1.5 * PACED_SECONDS:
+                    raise SystemExit(f"{tokens} tokens at a pace of {pace} took {took:.1f} s")
+            spent = _processor_seconds(server, bare) - before
+            lines = plan.rounds * clients * tokens
+            line(
+                "echo",
+                f"µs of processor a line at {PACED:,} lines/s, {clients} clients",
+                f"{spent['frontend'] / lines * 1e6:.1f}",
+                f"worker {spent['worker'] / lines * 1e6:.1f}",
+                "",
+                "",
+            )
+
+
 def _body(tokens: int, model: str = "echo") -> dict[str, Any]:
     return {"model": model, "prompt": WORD, "options": {"num_predict": tokens}}
 
 
-def _relayed(server: Server, clients: int, tokens: int) -> float:
+def _relayed(server: Server, clients: int, tokens: int, model: str = "echo") -> float:
     """Seconds that it took; checks what one of the clients got."""
-    took, answer = run(flood(server.port, clients, _body(tokens)))
+    took, answer = run(flood(server.port, clients, _body(tokens, model)))
     lines = [json.loads(text) for text in _chunked(answer).splitlines()]
     if [one["response"] for one in lines[:-1]] != [WORD] * tokens:
         raise SystemExit(f"asked for {tokens} tokens, got {len(lines) - 1} lines")
@@ -113,7 +137,7 @@ def _chunked(answer: bytes) -> bytes:
     return b"".join(parts)
 
 
-ROWS: dict[str, Callable[[Plan], None]] = {"relay": relay}
+ROWS: dict[str, Callable[[Plan], None]] = {"relay": relay, "paced": paced}
 
 
 def main() -> None:
@@ -122,7 +146,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
     parser.add_argument("--clients", nargs="+", type=int, default=[64, 256])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--tokens", type=int, default=200_000, help="for all clients together")
+    parser.add_argument("--tokens", type=int, default=2000, help="for each client")
     given = parser.parse_args()
     plan = Plan(tuple(given.clients), given.rounds, given.tokens)
     print(f"medians of {plan.rounds} rounds")
