@@ -90,6 +90,12 @@ def decode(data: bytes | memoryview, limit: int = MAX_HEADER) -> Any:
         raise MalformedMessage(f"{name}.{place}: {problem['msg']}") from None
 
 
+def expect(*messages: type[Any]) -> None:
+    """Gets ready to decode these, so that the first of each need not wait some milliseconds."""
+    for message in messages:
+        _adapter(message.__name__)
+
+
 @cache
 def _adapter(name: str) -> TypeAdapter[Any]:
     return TypeAdapter(MESSAGES[name])

@@ -21,7 +21,6 @@ import threading
 import time
 from typing import Any, NoReturn
 
-import numpy  # noqa: F401  paid for while blank, like everything that does not take a device
 import uvloop
 import zmq
 
@@ -56,6 +55,7 @@ from ..protocol.messages.placement import Load, Loaded, LoadFailed, Outcome, Rel
 from ..protocol.process import die_with_parent, new_incarnation, own_identity
 from ..protocol.settings import Settings, load_settings
 from ..protocol.state import StateDirectory
+from . import warm  # noqa: F401  paid for while blank
 from .crashes import CrashRecord
 from .echo import EchoReplica
 from .frontends import FrontendLink
