@@ -30,6 +30,10 @@ ECHOING = {"PRONK_ECHO_MODEL": "on", "PRONK_DEMO_MODEL": "off", "PRONK_KEEP_ALIV
 PACED = 25_600
 """Lines per second of the row `paced`, for all clients together."""
 PACED_SECONDS = 2
+REPLICA_PACE = 100
+REPLICA_SLOTS = 4
+REPLICA_CLIENTS = 32
+REPLICA_TOKENS = 50
 WORD = "word"
 """A prompt of one token, which is what each line holds then."""
 
@@ -97,6 +101,40 @@ def paced(plan: Plan) -> None:
             )
 
 
+def replicas(plan: Plan) -> None:
+    """Tokens per second of one busy model at a pace, with two simulated devices and with one.
+
+    Nobody asks for the second replica: the queue of the first one does.
+    """
+    model = f"echo:{REPLICA_PACE}"
+    devices = [{"name": f"sim{number}", "memory": "8GiB"} for number in range(2)]
+    with servers() as make:
+        one, two = (
+            make(
+                PRONK_WORKERS=str(number),
+                PRONK_DEVICES=json.dumps(devices[:number]),
+                PRONK_NUM_PARALLEL=str(REPLICA_SLOTS),
+                **ECHOING,
+            )
+            for number in (1, 2)
+        )
+        for server in (one, two):  # loads, and loads again where the queue stays full
+            _relayed(server, REPLICA_CLIENTS, REPLICA_TOKENS, model)
+        work = REPLICA_CLIENTS * REPLICA_TOKENS
+        ours, theirs = list[float](), list[float]()
+        for _ in range(plan.rounds):
+            ours.append(work / _relayed(two, REPLICA_CLIENTS, REPLICA_TOKENS, model))
+            theirs.append(work / _relayed(one, REPLICA_CLIENTS, REPLICA_TOKENS, model))
+    line(
+        "echo",
+        f"tokens/s on two devices, {REPLICA_CLIENTS} clients",
+        f"{statistics.median(ours):,.0f}",
+        f"one {statistics.median(theirs):,.0f}",
+        ratio_with_spread([both / single for both, single in zip(ours, theirs, strict=True)]),
+        "≥ 1.80",
+    )
+
+
 def _body(tokens: int, model: str = "echo") -> dict[str, Any]:
     return {"model": model, "prompt": WORD, "options": {"num_predict": tokens}}
 
@@ -137,7 +175,7 @@ def _chunked(answer: bytes) -> bytes:
     return b"".join(parts)
 
 
-ROWS: dict[str, Callable[[Plan], None]] = {"relay": relay, "paced": paced}
+ROWS: dict[str, Callable[[Plan], None]] = {"relay": relay, "paced": paced, "replicas": replicas}
 
 
 def main() -> None:
