@@ -36,7 +36,7 @@ from ..protocol.messages.generation import (
     PositionLogprobs,
     TokenLogprob,
 )
-from ..protocol.messages.placement import Load, Loaded, Outcome, Released
+from ..protocol.messages.placement import Load, Loaded, Outcome, Released, SetThreads
 from .inference.stop import StopMatcher
 
 _log = logging.getLogger(__name__)
@@ -159,6 +159,9 @@ class EchoReplica:
             return
         # Not at once: whoever cancels may be sending what the last step brought.
         self._loop.call_soon(self._post, [Released(*key, Outcome.CANCELLED, made)])
+
+    def set_threads(self, command: SetThreads) -> None:
+        """Changes nothing: here is nothing that computes."""
 
     def _loaded(self, began: int) -> None:
         model = self._load.model
