@@ -17,7 +17,8 @@ _MAX_TOKEN = 2**31
 _FIELDS = 6
 """Of a chunk."""
 
-_REQUEST = re.compile(r"[0-9a-f]{32}")
+_REQUEST_LENGTH = 32
+_REQUEST = re.compile(r"[0-9a-f]+")
 
 
 def write_chunks(message: Chunks) -> dict[str, Any]:
@@ -51,6 +52,7 @@ def read_chunks(fields: Any) -> Chunks | None:
             tokens, text = each["tokens"], each["text"]
             if not (
                 type(request) is str
+                and len(request) == _REQUEST_LENGTH  # before it is remembered
                 and _is_request(request)
                 and type(attempt) is int
                 and 1 <= attempt <= 1000
