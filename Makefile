@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell getconf _NPROCESSORS_ONLN)
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lint format bench bench-engine clean
+.PHONY: help run demo test lint format bench bench-engine bench-relay clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -37,10 +37,13 @@ format: $(VENV)/.installed-lint ## bring all files into the one format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: bench-engine ## run all benchmarks and print their tables
+bench: bench-engine bench-relay ## run all benchmarks and print their tables
 
 bench-engine: $(VENV)/.installed-test ## the whole server beside raw llama.cpp (ARGS="--rows …")
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.bench_engine $(ARGS)
+
+bench-relay: $(VENV)/.installed-test ## a token's way through a frontend (ARGS="--rows …")
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.bench_relay $(ARGS)
 
 clean: ## remove .venv and everything that was built
 	rm -rf $(VENV) build dist *.egg-info .bench .pytest_cache .ruff_cache .hypothesis

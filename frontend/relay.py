@@ -261,12 +261,16 @@ class Relay:
                 self._odd.warning("unexpected message", f"{type(message).__name__} from {worker}")
 
     def _on_chunk(self, worker: str, chunk: Chunk) -> None:
-        stream = self._awaited(worker, chunk.request, chunk.attempt)
+        stream = self._exchanges.get(chunk.request)
+        # For all but the first one this is all there is to ask.
+        if not stream or stream.worker != worker or stream.header.attempt != chunk.attempt:
+            stream = self._awaited(worker, chunk.request, chunk.attempt)
         if not isinstance(stream, Stream):
             return
-        match stream.add(chunk):
-            case Verdict.GOOD:
-                pass
+        verdict = stream.add(chunk)
+        if verdict is Verdict.GOOD:
+            return
+        match verdict:
             case Verdict.GAP:
                 self._cancel(stream)
                 self._attempt_lost(stream, _incomplete())

@@ -28,9 +28,12 @@ class Verdict(Enum):
     """The client has left more waiting than the bound allows."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Delivery:
-    """All that was ready at once: pieces of text in order, and the end if it has come."""
+    """All that was ready at once: pieces of text in order, and the end if it has come.
+
+    Not frozen, because there may be one for every token, and freezing costs more than the rest.
+    """
 
     pieces: list[str]
     finished: Finished | None

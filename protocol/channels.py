@@ -289,6 +289,11 @@ class Dealer(_Channel):
         self._socket.connect(endpoint)
         self._attach()
 
+    @property
+    def waits(self) -> bool:
+        """Whether messages wait here because the other side takes no more just now."""
+        return bool(self._outbox)
+
     def send(self, message: Any, body: bytes = b"") -> bool:
         """Sends now, or as soon as the other side takes it; False when the outbox is full."""
         frames = [join(message, body)]

@@ -21,7 +21,9 @@ from typing import Any, cast
 import msgpack  # pyright: ignore[reportMissingTypeStubs]
 from pydantic import TypeAdapter, ValidationError
 
+from .chunks import read_chunks, write_chunks
 from .messages import MESSAGES
+from .messages.generation import Chunks
 
 _pack: Callable[..., bytes] = cast(Any, msgpack).packb
 _unpack: Callable[[bytes | memoryview], Any] = cast(Any, msgpack).unpackb
@@ -55,7 +57,8 @@ def split(frame: bytes) -> tuple[Any, bytes]:
 
 def encode(message: Any) -> bytes:
     """The bytes of `message`, an instance of one of `MESSAGES`."""
-    return _pack((type(message).__name__, _fields(message)), default=_fields)
+    fields = write_chunks(message) if type(message) is Chunks else _fields(message)
+    return _pack((type(message).__name__, fields), default=_fields)
 
 
 def decode(data: bytes | memoryview, limit: int = MAX_HEADER) -> Any:
@@ -77,12 +80,20 @@ def decode(data: bytes | memoryview, limit: int = MAX_HEADER) -> Any:
             raise MalformedMessage(f"no message is called {name[:64]!r}")
         case _:
             raise MalformedMessage("not an envelope [name, fields]")
+    if name == Chunks.__name__ and (chunks := read_chunks(fields)):
+        return chunks
     try:
         return _adapter(name).validate_python(fields)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, problem["loc"]))
         raise MalformedMessage(f"{name}.{place}: {problem['msg']}") from None
+
+
+def expect(*messages: type[Any]) -> None:
+    """Gets ready to decode these, so that the first of each need not wait some milliseconds."""
+    for message in messages:
+        _adapter(message.__name__)
 
 
 @cache

@@ -184,6 +184,11 @@ class Settings(BaseSettings):
     demo_model: Literal["on", "off"] = "on"
     """Whether the built-in `demo:latest` is listed and served."""
 
+    echo_model: Literal["on", "off"] = "off"
+    """Whether `echo` is listed and served: no model, it says again what it was told, for load tests
+    of everything else. `echo` is as fast as it can be, `echo:50` gives each request 50 tokens in a
+    second."""
+
     keep_alive: float = Field(
         300.0, validation_alias=_either("PRONK_KEEP_ALIVE", "OLLAMA_KEEP_ALIVE")
     )

@@ -43,6 +43,11 @@ class FrontendLink:
         if not self._dealer.send(message, body):
             self._give_up()
 
+    @property
+    def waits(self) -> bool:
+        """Whether messages wait here because the frontend takes no more just now."""
+        return self._dealer.waits
+
     def _give_up(self) -> None:
         if not self.closed:
             self.close()

@@ -21,7 +21,6 @@ import threading
 import time
 from typing import Any, NoReturn
 
-import numpy  # noqa: F401  paid for while blank, like everything that does not take a device
 import uvloop
 import zmq
 
@@ -56,7 +55,9 @@ from ..protocol.messages.placement import Load, Loaded, LoadFailed, Outcome, Rel
 from ..protocol.process import die_with_parent, new_incarnation, own_identity
 from ..protocol.settings import Settings, load_settings
 from ..protocol.state import StateDirectory
+from . import warm  # noqa: F401  paid for while blank
 from .crashes import CrashRecord
+from .echo import EchoReplica
 from .frontends import FrontendLink
 from .inference.messages import WithNumbers
 from .inference.replica import Replica
@@ -88,7 +89,7 @@ class Worker:
         self._incarnation = new_incarnation()
         self._phase = WorkerPhase.BLANK
         self._model: LoadedModel | None = None
-        self._replica: Replica | None = None
+        self._replica: Replica | EchoReplica | None = None
         self._running: dict[_Key, tuple[Generate | Embed, FrontendLink]] = {}
         self._links: dict[str, FrontendLink] = {}
         self._boot_id: str | None = None
@@ -184,7 +185,8 @@ class Worker:
     def _load(self, load: Load) -> None:
         _log.info("loading %s", load.model.name)
         self._phase = WorkerPhase.LOADING
-        self._replica = Replica(load, self._max_body, self._on_engine)
+        kind = Replica if load.model.weights else EchoReplica
+        self._replica = kind(load, self._max_body, self._on_engine)
 
     def _unload(self, reason: str) -> None:
         _log.info("unloading: %s", reason)
@@ -275,8 +277,12 @@ class Worker:
 
     # --- the engine
 
-    def _on_engine(self, messages: list[Any]) -> None:
-        """Passes on what the replica says: one `Chunks` for each frontend, then what ended."""
+    def _on_engine(self, messages: list[Any]) -> bool:
+        """Passes on what the replica says: one `Chunks` for each frontend, then what ended.
+
+        Returns whether the frontends take it as it comes.
+        """
+        keeps_up = True
         chunks: dict[str, list[Chunk]] = {}
         for message in messages:
             if isinstance(message, Chunk):
@@ -285,6 +291,7 @@ class Worker:
         for endpoint, of_frontend in chunks.items():
             if link := self._links.get(endpoint):
                 link.send(Chunks(of_frontend))
+                keeps_up = keeps_up and not link.waits
         for message in messages:
             match message:
                 case Finished(request, attempt) | Failed(request, attempt):
@@ -305,6 +312,7 @@ class Worker:
                     self._loop.call_later(_LAST_WORDS_SECONDS, self._leave, 0)
                 case _:
                     pass
+        return keeps_up
 
 
 def main(name: str) -> int:

@@ -89,9 +89,9 @@ class Completion:
     context: list[int] | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Output:
-    """All text that was ready at once, and the end if it has come."""
+    """All text that was ready at once, and the end if it has come. Not frozen, as `Delivery`."""
 
     pieces: list[str]
     completion: Completion | None

@@ -209,9 +209,9 @@ class PositionLogprobs:
     top: list[TokenLogprob]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Chunk:
-    """What one engine step gave one request."""
+    """What one engine step gave one request. Not frozen, which would make it six times as dear."""
 
     request: RequestId
     attempt: Attempt

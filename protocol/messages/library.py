@@ -35,7 +35,8 @@ class ModelFacts:
     """The name it was first asked for by, for people."""
     digest: Digest
     weights: Text
-    """Path of the GGUF file, for the worker that loads it."""
+    """Path of the GGUF file, for the worker that loads it; empty for `echo`, which has none and
+    needs no memory."""
     size: Count
     """Bytes on disk."""
     context_length: Count

@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 from support.models import ensure_model
 
+from .cold import cold
 from .memory import memory
 from .overhead import overhead
 from .prompts import first_token, second_turn, system_prompt
@@ -27,6 +28,7 @@ ROWS: dict[str, Callable[[Plan], None]] = {
     "widths": widths,
     "holes": holes,
     "first-token": first_token,
+    "cold": cold,
     "structured": structured,
     "second-turn": second_turn,
     "system-prompt": system_prompt,

@@ -8,7 +8,9 @@ import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
+from pronk.protocol.chunks import read_chunks
 from pronk.protocol.codec import MAX_HEADER, MalformedMessage, decode, encode, join, split
 from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.messages import MESSAGES
@@ -23,7 +25,9 @@ from pronk.protocol.messages.generation import (
     Generate,
     GenerateBody,
     Kind,
+    PositionLogprobs,
     SamplingOptions,
+    TokenLogprob,
 )
 
 REQUEST = "0123456789abcdef" * 2
@@ -156,3 +160,54 @@ def test_an_error_survives_the_wire():
     error = PronkError(Code.NOT_FOUND, "no such model", retry_after=2)
     copy = decode(encode(Failed(REQUEST, 1, Failure.of(error)))).failure.error()
     assert (copy.code, copy.message, copy.retry_after) == (error.code, error.message, 2)
+
+
+chunk_fields = st.fixed_dictionaries(
+    {
+        "request": st.just(REQUEST) | st.text(max_size=33),
+        "attempt": st.integers(0, 1001) | st.booleans() | st.none(),
+        "index": st.integers(-1, 3) | st.just(2**63) | st.just(1.0),
+        "tokens": st.lists(st.integers(-1, 3) | st.just(2**31) | st.booleans(), max_size=3)
+        | st.none(),
+        "text": st.text(max_size=3) | st.binary(max_size=3),
+    },
+    optional={
+        "logprobs": st.none()
+        | st.lists(
+            st.just({"chosen": {"piece": b"x", "logprob": -0.5}, "top": []}) | st.just({}),
+            max_size=2,
+        ),
+        "reason": st.just("new in version 9"),
+    },
+)
+sound_chunks = st.builds(
+    Chunk,
+    st.just(REQUEST),
+    st.integers(1, 1000),
+    st.integers(0, 2**63 - 1),
+    st.lists(st.integers(0, 2**31 - 1), max_size=3),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
+)
+
+
+@given(st.lists(sound_chunks, max_size=4))
+def test_chunks_are_read_by_hand_as_they_were_written(chunks: list[Chunk]):
+    fields = msgpack.unpackb(encode(Chunks(chunks)))[1]
+    assert read_chunks(fields) == Chunks(chunks) == decode(encode(Chunks(chunks)))
+
+
+@given(
+    st.lists(chunk_fields, max_size=3).map(lambda chunks: {"chunks": chunks})
+    | st.dictionaries(st.just("chunks") | st.text(max_size=2), st.lists(chunk_fields, max_size=1))
+    | st.recursive(st.none() | st.integers() | st.text(), lambda one: st.lists(one, max_size=2))
+)
+def test_what_is_read_by_hand_is_what_the_checked_way_reads(fields: object):
+    by_hand = read_chunks(fields)
+    if by_hand is not None:
+        assert by_hand == TypeAdapter(Chunks).validate_python(fields)
+
+
+def test_chunks_with_log_probabilities_come_back_as_they_were_sent():
+    told = [PositionLogprobs(TokenLogprob(b"x", -0.5), [TokenLogprob(b"y", -1.5)])]
+    message = Chunks([Chunk(REQUEST, 1, 0, [1], "x", told), Chunk(REQUEST, 1, 1, [2], "y")])
+    assert decode(encode(message)) == message

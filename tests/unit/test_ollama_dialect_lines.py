@@ -34,6 +34,11 @@ def test_every_piece_is_one_line_with_its_text(pieces: list[str], kind: Kind, mo
     assert all(line["model"] == model and line["done"] is False for line in lines)
 
 
+def test_what_was_ready_at_once_has_one_time() -> None:
+    lines = Lines(Kind.CHAT, "m").lines(Output(["a", "b", "c"], None)).splitlines()
+    assert len({json.loads(line)["created_at"] for line in lines}) == 1
+
+
 def test_the_last_line_carries_the_accounts_and_no_text() -> None:
     first, last = Lines(Kind.COMPLETION, "m").lines(Output(["a"], COMPLETION)).splitlines()
     assert b"eval" not in first

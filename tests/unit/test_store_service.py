@@ -319,6 +319,17 @@ async def test_questions_beyond_the_bound_are_told_to_come_back(
     assert all(isinstance(answer, ModelList) for answer in await asyncio.gather(*waiting))
 
 
+async def test_hundreds_of_clients_may_ask_for_a_name_at_once(
+    slow: GatedCatalog, asker: Asker
+) -> None:
+    waiting = [asyncio.create_task(asker.ask(ResolveModel(call(), "phi"))) for _ in range(500)]
+    async with asyncio.timeout(PATIENCE):
+        while slow.asked < 2:
+            await asyncio.sleep(0.01)
+    slow.gate.set()
+    assert all(isinstance(answer, ModelResolved) for answer in await asyncio.gather(*waiting))
+
+
 async def test_lists_that_take_long_do_not_hold_up_what_requests_need(
     slow: GatedCatalog, asker: Asker
 ) -> None:

@@ -55,7 +55,7 @@ class Replica:
     `Finished`, `Failed` for a frontend; `Released` as a request's last.
     """
 
-    def __init__(self, load: Load, max_body: int, post: Callable[[list[Any]], None]) -> None:
+    def __init__(self, load: Load, max_body: int, post: Callable[[list[Any]], object]) -> None:
         self._load = load
         self._max_body = max_body
         self._post = post

@@ -1,4 +1,4 @@
-"""Answers to the questions of `protocol.messages.library`, from the library and the demo model.
+"""Answers to the questions of `protocol.messages.library`, from the library and what is built in.
 
 Everything here reads the disk and may take a while: `service` calls it in threads.
 """
@@ -29,6 +29,8 @@ from ...protocol.messages.library import (
 from .builtin import NAME as BUILTIN
 from .builtin import BuiltinModel
 from .details import capabilities_of, details_of, says_all
+from .echo import NAME as ECHO
+from .echo import echo_facts, echo_model
 from .files import Damaged, Remembered, Unreadable, stamp_of
 from .fitting import fitted, fitted_list
 from .gguf_facts import INFILL_TOKENS, UNKNOWN, HeaderFacts, facts_of
@@ -52,14 +54,18 @@ Answer = ModelResolved | ModelDescribed | ModelList | ModelShown
 
 
 class Catalog:
-    """The library and, unless it is off, the demo model. All methods run in any thread.
+    """The library and, unless they are off, the demo model and echo. All methods run in any thread.
 
-    A model called `demo:latest` in the library is its owner's: it hides the built-in one.
+    A model called `demo:latest` in the library is its owner's: it hides the built-in one. The same
+    holds for echo.
     """
 
-    def __init__(self, library: Library, builtin: BuiltinModel | None) -> None:
+    def __init__(
+        self, library: Library, builtin: BuiltinModel | None, *, echo: bool = False
+    ) -> None:
         self._library = library
         self._builtin = builtin
+        self._echo = echo
         self._facts: Remembered[HeaderFacts | InvalidGGUF] = Remembered(_REMEMBERED)
         self._by_digest: Remembered[StoredModel] = Remembered(_REMEMBERED)
         self._noted = RateLimitedLog(_log)
@@ -86,6 +92,8 @@ class Catalog:
         )
 
     def _describe(self, question: DescribeModel) -> ModelDescribed:
+        if self._echo and (echo := echo_facts(question.digest)):
+            return ModelDescribed(question.call, echo)
         model = self._by_digest.get(question.digest, _UNCHANGING)
         if model is None:
             model = next((m for m in self._models() if m.digest == question.digest), None)
@@ -209,6 +217,8 @@ class Catalog:
             raise _damaged(wanted.display, error) from None
         if model is None and wanted.key == BUILTIN.key and self._builtin:
             model = self._builtin.model()
+        if model is None and self._echo:
+            model = echo_model(wanted)
         if model is None:
             raise self._not_found(wanted, text)
         self._by_digest.keep(model.digest, _UNCHANGING, model)
@@ -228,6 +238,8 @@ class Catalog:
         models = self._library.models()
         if self._builtin and not self._library.find(BUILTIN) and (demo := self._builtin.model()):
             models = chain(models, (demo,))
+        if self._echo and not self._library.find(ECHO) and (echo := echo_model(ECHO)):
+            models = chain(models, (echo,))
         for model in models:
             # Copies of a model share its digest: the one that was asked for by name stays.
             if self._by_digest.get(model.digest, _UNCHANGING) is None:

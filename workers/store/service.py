@@ -31,8 +31,11 @@ _log = logging.getLogger(__name__)
 
 THREADS = 2
 """Questions of each lane that are answered at the same time."""
+MAX_NAMES = 4096
+"""Names and digests that may be asked for at a time; the next ones are told to come back. Hundreds
+of clients that begin together each ask for one, and none of them takes long."""
 MAX_QUESTIONS = 128
-"""Questions that a lane may hold, waiting ones included; the next ones are told to come back."""
+"""The same for lists and descriptions, which take longer."""
 
 
 class _Lane:
@@ -72,10 +75,11 @@ class Store:
         if not isinstance(message, QUESTIONS):
             self._noted.warning("not a question", f"{type(message).__name__} from {peer}")
             return
-        lane = self._short if isinstance(message, ResolveModel | DescribeModel) else self._long
+        short = isinstance(message, ResolveModel | DescribeModel)
+        lane = self._short if short else self._long
         if (peer, message.call) in lane.asked:
             return
-        if len(lane.asked) >= MAX_QUESTIONS:
+        if len(lane.asked) >= (MAX_NAMES if short else MAX_QUESTIONS):
             busy = Failure(Code.UNAVAILABLE, "the model library is busy; try again", 1.0)
             self._router.send(peer, CallFailed(message.call, busy))
             return
@@ -112,7 +116,8 @@ async def serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     builtin = BuiltinModel() if settings.demo_model == "on" else None
-    store = Store(StateDirectory(settings.state).store, Catalog(Library(settings.models), builtin))
+    catalog = Catalog(Library(settings.models), builtin, echo=settings.echo_model == "on")
+    store = Store(StateDirectory(settings.state).store, catalog)
     there = "" if settings.models.is_dir() else ", which is not there: empty"
     _log.info("the model library is %s%s", settings.models, there)
     try:

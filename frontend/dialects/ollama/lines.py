@@ -47,11 +47,22 @@ class Lines:
         self._end_of_piece = self._after + b',"done":false}\n'
 
     def lines(self, output: Output) -> bytes:
-        """A line for each piece of text, and the last line where the end has come."""
+        """A line for each piece of text, and the last line where the end has come.
+
+        What was ready at once is written at once, and has one time.
+        """
+        parts: list[bytes] = []
         if output.logprobs is None:
-            parts = [self._open(text) + self._end_of_piece for text in output.pieces]
+            if output.pieces:
+                opening = self._opening()
+                between = b"%s%s" % (self._end_of_piece, opening)
+                parts += (
+                    opening,
+                    between.join(map(orjson.dumps, output.pieces)),
+                    self._end_of_piece,
+                )
         else:
-            parts = list(map(self._line_with, output.pieces, output.logprobs))
+            parts += map(self._line_with, output.pieces, output.logprobs)
         if output.completion:
             parts.append(self.whole("", output.completion))
         return b"".join(parts)
@@ -87,7 +98,11 @@ class Lines:
         return b"%s%s,%s\n" % (self._open(text), self._after, ending)
 
     def _open(self, text: str) -> bytes:
-        return b"%s%s%s%s" % (self._head, created_at().encode(), self._before, orjson.dumps(text))
+        return self._opening() + orjson.dumps(text)
+
+    def _opening(self) -> bytes:
+        """A line up to its text."""
+        return b"%s%s%s" % (self._head, created_at().encode(), self._before)
 
 
 def _logprobs(positions: list[PositionLogprobs]) -> list[dict[str, object]]:
