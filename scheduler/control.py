@@ -7,8 +7,8 @@ it: whoever can open it owns the server.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from ..protocol.channels import Router
 from ..protocol.errors import Code, PronkError
@@ -31,6 +31,8 @@ from .fleet import Fleet, Frontend, Peer, Worker
 from .policies.assignment import WorkerState
 
 _log = logging.getLogger(__name__)
+
+Named = TypeVar("Named", bound=Peer)
 
 MOST_DRAINED = 4096
 """Devices that can be drained at a time."""
@@ -67,7 +69,9 @@ class Control:
             case Drain(call):
                 answer: DrainBegun | CallFailed
                 try:
-                    answer = DrainBegun(call, [peer.id for peer in self._drain(question)])
+                    answer = DrainBegun(
+                        call, [_entry(self._fleet, peer) for peer in self._drain(question)]
+                    )
                 except PronkError as error:
                     answer = CallFailed(call, Failure.of(error))
                 self._router.send(operator, answer)
@@ -84,9 +88,9 @@ class Control:
             complete=self._dispatcher.settled,
         )
 
-    def _drain(self, order: Drain) -> list[Peer]:
+    def _drain(self, order: Drain) -> Sequence[Worker | Frontend]:
         """Begins what the order says; returns the processes that leave for it."""
-        leaving: list[Peer]
+        leaving: Sequence[Worker | Frontend]
         match order.kind:
             case DrainKind.FRONTEND:
                 leaving = _named(self._fleet.frontends, order.name, "frontend")
@@ -124,7 +128,7 @@ class Control:
         _log.info("device %s is %s", device, "drained" if drained else "used again")
 
 
-def _named(peers: Mapping[str, Peer], name: str, kind: str) -> list[Peer]:
+def _named(peers: Mapping[str, Named], name: str, kind: str) -> list[Named]:
     found = [peer for peer in peers.values() if name in (peer.name, peer.id)]
     if not found:
         there = ", ".join(sorted(peer.name or peer.id for peer in peers.values())) or "none"

@@ -331,7 +331,12 @@ class Scheduler:
     def _frontend_gone(self, frontend: Frontend) -> None:
         if self._forget(self._fleet.frontends, frontend) is None:
             return
-        _log.warning("frontend %s (pid %d) is gone", frontend.id, frontend.process.pid)
+        _log.log(
+            logging.INFO if frontend.draining else logging.WARNING,
+            "frontend %s (pid %d) is gone",
+            frontend.id,
+            frontend.process.pid,
+        )
         for waiting in self._fleet.waiting_of(frontend.id):
             self._fleet.remove_waiting(waiting.key)
         for worker in self._fleet.workers.values():

@@ -80,7 +80,7 @@ class DrainBegun:
     """The answer to `Drain`: who is leaving. It is done when `ProcessList` has none of them."""
 
     call: RequestId
-    processes: list[Incarnation]
+    processes: list[ProcessEntry]
 
 
 MESSAGES = (ListProcesses, ProcessList, Drain, DrainBegun)
