@@ -1,0 +1,194 @@
+"""Processes leave when they are told to, and no client notices."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import httpx
+import psutil
+import pytest
+
+from support.library import add_model
+from support.models import write_reciting_model
+from support.server import PATIENCE, Server, ServerMaker, servers, wait_for
+
+COUNT = 4000
+LONG = {
+    "model": "endless",
+    "prompt": "go",
+    "options": {"temperature": 0, "num_ctx": 32768, "num_predict": COUNT},
+}
+SHORT = {"model": "endless", "prompt": "go", "stream": False, "options": {"num_predict": 2}}
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Server]:
+    """A server whose model `endless` answers `COUNT` tokens to `LONG`."""
+    with servers() as make:
+        server = make(start=False, PRONK_FRONTENDS="2", PRONK_WORKERS="2")
+        weights = server.root / "endless.gguf"
+        write_reciting_model(weights, ["01234567890"], context=32768)
+        add_model(server.models, "endless", weights)
+        server.start()
+        yield server
+
+
+@pytest.fixture
+def server(shared: Server) -> Server:
+    wait_for(lambda: len(listed(shared)) == 4, "two frontends and two workers")
+    return shared
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as pool:
+        yield pool
+
+
+def pronk(server: Server, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pronk.frontend.cli", *arguments],
+        env=server.environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+
+
+def listed(server: Server) -> dict[str, list[str]]:
+    """The rows of `pronk status`, by name: pid, state, model, requests, …"""
+    done = pronk(server, "status")
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines()[1:]]
+    return {row[0]: row[1:] for row in rows if row[0].startswith(("worker-", "frontend-"))}
+
+
+def state(server: Server, name: str) -> str:
+    """What the process of this name does; "away" while none has it."""
+    return listed(server).get(name, ("", "away"))[1]
+
+
+def holder(server: Server) -> str:
+    """The name of the worker that has the model."""
+    (name,) = [name for name, row in listed(server).items() if row[2] == "endless:latest"]
+    return name
+
+
+class Stream:
+    """Reads `LONG` in the background; its text is there as soon as it is whole."""
+
+    def __init__(self, server: Server, pool: ThreadPoolExecutor) -> None:
+        self._url = f"{server.url}/api/generate"
+        self._started = threading.Event()
+        self._text: Future[str] = pool.submit(self._read)
+        assert self._started.wait(PATIENCE)
+
+    def _read(self) -> str:
+        text = ""
+        with httpx.stream("POST", self._url, json=LONG, timeout=PATIENCE) as answer:
+            for line in map(json.loads, answer.iter_lines()):
+                self._started.set()
+                assert "error" not in line, line
+                text += line["response"]
+        assert line["eval_count"] == COUNT
+        return text
+
+    @property
+    def is_going_on(self) -> bool:
+        return not self._text.done()
+
+    def is_right(self) -> bool:
+        return self._text.result(PATIENCE) == "0123456789" * (COUNT // 10)
+
+
+def ask(server: Server) -> int:
+    answer = httpx.post(f"{server.url}/api/generate", json=SHORT, timeout=PATIENCE)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["eval_count"]
+
+
+@pytest.mark.parametrize("how", ["command", "signal"])
+def test_a_drained_worker_finishes_its_stream_while_another_takes_what_is_new(
+    server: Server, pool: ThreadPoolExecutor, how: str
+):
+    stream = Stream(server, pool)
+    name = holder(server)
+    worker = psutil.Process(int(listed(server)[name][0]))
+    command = None
+    if how == "command":
+        command = pool.submit(pronk, server, "drain", "worker", name)
+    else:
+        worker.send_signal(signal.SIGUSR1)
+    wait_for(lambda: state(server, name) == "draining", "the worker drains")
+    assert ask(server) == 2
+    assert stream.is_going_on, "the new request did not wait for the old one"
+    assert stream.is_right()
+    wait_for(lambda: not worker.is_running(), "the end of the worker")
+    if command:
+        done = command.result(PATIENCE)
+        assert done.returncode == 0, done.stderr
+        lines = done.stdout.splitlines()
+        assert lines[0] == f"{name} (pid {worker.pid}) is draining, 1 request left"
+        assert lines[-1] == f"{name} (pid {worker.pid}) has ended"
+    wait_for(lambda: state(server, name) == "blank", "a blank worker in its place")
+
+
+def test_what_is_not_done_at_the_limit_goes_on_elsewhere(server: Server, pool: ThreadPoolExecutor):
+    stream = Stream(server, pool)
+    name = holder(server)
+    done = pronk(server, "drain", "worker", name, "--timeout", "0")
+    assert done.returncode == 0, done.stderr
+    assert stream.is_right()
+
+
+def test_frontends_are_replaced_one_after_the_other_and_no_request_fails(
+    server: Server, pool: ThreadPoolExecutor
+):
+    before = {name: row[0] for name, row in listed(server).items() if "frontend" in name}
+    stream = Stream(server, pool)
+    over = threading.Event()
+
+    def ask_and_ask() -> int:
+        asked = 0
+        with httpx.Client(timeout=PATIENCE) as client:  # which keeps its connection
+            while not over.is_set():
+                assert client.post(f"{server.url}/api/generate", json=SHORT).status_code == 200
+                asked += 1
+        return asked
+
+    asking = pool.submit(ask_and_ask)
+    done = pronk(server, "drain", "frontend")
+    over.set()
+    assert done.returncode == 0, done.stderr
+    assert asking.result(PATIENCE) > 2
+    assert stream.is_right()
+    after = {name: row[0] for name, row in listed(server).items() if "frontend" in name}
+    assert set(after) == set(before)
+    assert not set(after.values()) & set(before.values())
+
+
+def test_what_is_not_there_is_one_line_and_status_1(server: Server):
+    for kind in ("worker", "frontend", "device"):
+        done = pronk(server, "drain", kind, "nobody")
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"pronk: there is no {kind} 'nobody'; there are: ")
+        assert len(done.stderr.splitlines()) == 1
+    assert all(row[1] != "draining" for row in listed(server).values())
+
+
+def test_without_a_server_the_commands_say_so(make_server: ServerMaker):
+    never = make_server(start=False)
+    stopped = make_server()
+    stopped.stop()
+    stopped.process = None
+    for server, arguments in ((never, ("drain", "frontend")), (stopped, ("status",))):
+        done = pronk(server, *arguments)
+        assert done.returncode == 1
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(f"pronk: no server runs on PRONK_STATE={server.state}; ")
