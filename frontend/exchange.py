@@ -111,14 +111,14 @@ class Exchange:
         self.worker = None
         return True
 
-    def _enter(self, phase: Phase) -> None:
-        self.phase = REQUEST.step(self.key, self.phase, phase)
-
     def _end(self) -> None:
         self._enter(Phase.ENDED)
         self.body = b""
         self.finished_at = time.monotonic_ns()
         self._wake()
+
+    def _enter(self, phase: Phase) -> None:
+        self.phase = REQUEST.step(self.key, self.phase, phase)
 
     async def _awake(self) -> None:
         """Returns at the next `_wake`. For one reader at a time."""

@@ -235,14 +235,14 @@ class Relay:
 
     def _from_scheduler(self, message: Any) -> None:
         match message:
+            case BeginDraining(timeout):
+                self._on_drain(timeout)
             case Failed(request, attempt, failure):
                 if exchange := self._current(request, attempt):
                     self._finish(exchange, failure.error())
             case Lost(request, attempt, failure):
                 if exchange := self._current(request, attempt):
                     self._attempt_lost(exchange, failure.error())
-            case BeginDraining(timeout):
-                self._on_drain(timeout)
             case _:
                 self._odd.warning("unexpected message", f"{type(message).__name__} (scheduler)")
 

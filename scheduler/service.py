@@ -73,10 +73,10 @@ class Scheduler:
         self._odd = RateLimitedLog(_log)
         self._from_worker: dict[str, Callable[[Worker, Any], None]] = {
             PeerHeartbeat.__name__: self._on_worker_heartbeat,
+            Draining.__name__: self._on_worker_draining,
             Loaded.__name__: self._on_loaded,
             LoadFailed.__name__: self._on_load_failed,
             Released.__name__: self._on_released,
-            Draining.__name__: self._on_worker_draining,
         }
         self._from_frontend: dict[str, Callable[[Frontend, Any, bytes], None]] = {
             PeerHeartbeat.__name__: self._on_frontend_heartbeat,
@@ -310,22 +310,21 @@ class Scheduler:
     def _worker_gone(self, worker: Worker) -> None:
         if self._forget(self._fleet.workers, worker) is None:
             return
-        state = worker.state
         _log.log(
-            logging.INFO if state is WorkerState.ENDING else logging.WARNING,
+            logging.INFO if worker.state is WorkerState.ENDING else logging.WARNING,
             "worker %s (pid %d) is gone, it was %s",
             worker.id,
             worker.process.pid,
-            state,
+            worker.state,
         )
-        worker.enter(WorkerState.GONE, now())
         self._fleet.note_departure(now())
-        if state is WorkerState.LOADING:
+        if worker.state is WorkerState.LOADING:
             self._dispatcher.fail_load(
                 worker, "the worker process died over it; its file may be damaged"
             )
         for key, frontend in worker.running.items():
             self._dispatcher.lose(key, frontend)
+        worker.enter(WorkerState.GONE, now())
         self._dispatcher.advance()
 
     def _frontend_gone(self, frontend: Frontend) -> None:
