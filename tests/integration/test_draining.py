@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -14,11 +15,15 @@ import httpx
 import psutil
 import pytest
 
+from pronk.protocol.messages.control import ListProcesses, ProcessEntry, ProcessList
+from pronk.protocol.messages.fleet import Role
+from pronk.protocol.questions import Questions
+from pronk.protocol.state import StateDirectory
 from support.library import add_model
 from support.models import write_reciting_model
 from support.server import PATIENCE, Server, ServerMaker, servers, wait_for
 
-COUNT = 4000
+COUNT = 10_000
 LONG = {
     "model": "endless",
     "prompt": "go",
@@ -41,7 +46,7 @@ def shared() -> Iterator[Server]:
 
 @pytest.fixture
 def server(shared: Server) -> Server:
-    wait_for(lambda: len(listed(shared)) == 4, "two frontends and two workers")
+    wait_for(lambda: len(entries(shared)) == 4, "two frontends and two workers")
     return shared
 
 
@@ -61,23 +66,34 @@ def pronk(server: Server, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def listed(server: Server) -> dict[str, list[str]]:
-    """The rows of `pronk status`, by name: pid, state, model, requests, …"""
-    done = pronk(server, "status")
-    assert done.returncode == 0, done.stderr
-    rows = [line.split() for line in done.stdout.splitlines()[1:]]
-    return {row[0]: row[1:] for row in rows if row[0].startswith(("worker-", "frontend-"))}
+def entries(server: Server) -> list[ProcessEntry]:
+    """Every frontend and worker, as the scheduler has them."""
+
+    async def ask_scheduler() -> ProcessList:
+        questions = Questions(StateDirectory(server.state).control, "the scheduler")
+        try:
+            return await questions.ask(ListProcesses)
+        finally:
+            questions.close()
+
+    return asyncio.run(ask_scheduler()).processes
+
+
+def frontends(server: Server) -> dict[str, int]:
+    """The pid of each frontend, by name."""
+    there = entries(server)
+    return {entry.name: entry.pid for entry in there if entry.role is Role.FRONTEND}
 
 
 def state(server: Server, name: str) -> str:
     """What the process of this name does; "away" while none has it."""
-    return listed(server).get(name, ("", "away"))[1]
+    return next((entry.state for entry in entries(server) if entry.name == name), "away")
 
 
-def holder(server: Server) -> str:
-    """The name of the worker that has the model."""
-    (name,) = [name for name, row in listed(server).items() if row[2] == "endless:latest"]
-    return name
+def holder(server: Server) -> ProcessEntry:
+    """The worker that has the model."""
+    (worker,) = [entry for entry in entries(server) if entry.model == "endless:latest"]
+    return worker
 
 
 class Stream:
@@ -118,8 +134,8 @@ def test_a_drained_worker_finishes_its_stream_while_another_takes_what_is_new(
     server: Server, pool: ThreadPoolExecutor, how: str
 ):
     stream = Stream(server, pool)
-    name = holder(server)
-    worker = psutil.Process(int(listed(server)[name][0]))
+    name = holder(server).name
+    worker = psutil.Process(holder(server).pid)
     command = None
     if how == "command":
         command = pool.submit(pronk, server, "drain", "worker", name)
@@ -141,8 +157,7 @@ def test_a_drained_worker_finishes_its_stream_while_another_takes_what_is_new(
 
 def test_what_is_not_done_at_the_limit_goes_on_elsewhere(server: Server, pool: ThreadPoolExecutor):
     stream = Stream(server, pool)
-    name = holder(server)
-    done = pronk(server, "drain", "worker", name, "--timeout", "0")
+    done = pronk(server, "drain", "worker", holder(server).name, "--timeout", "0")
     assert done.returncode == 0, done.stderr
     assert stream.is_right()
 
@@ -150,7 +165,7 @@ def test_what_is_not_done_at_the_limit_goes_on_elsewhere(server: Server, pool: T
 def test_frontends_are_replaced_one_after_the_other_and_no_request_fails(
     server: Server, pool: ThreadPoolExecutor
 ):
-    before = {name: row[0] for name, row in listed(server).items() if "frontend" in name}
+    before = frontends(server)
     stream = Stream(server, pool)
     over = threading.Event()
 
@@ -168,7 +183,7 @@ def test_frontends_are_replaced_one_after_the_other_and_no_request_fails(
     assert done.returncode == 0, done.stderr
     assert asking.result(PATIENCE) > 2
     assert stream.is_right()
-    after = {name: row[0] for name, row in listed(server).items() if "frontend" in name}
+    after = frontends(server)
     assert set(after) == set(before)
     assert not set(after.values()) & set(before.values())
 
@@ -179,7 +194,17 @@ def test_what_is_not_there_is_one_line_and_status_1(server: Server):
         assert done.returncode == 1
         assert done.stderr.startswith(f"pronk: there is no {kind} 'nobody'; there are: ")
         assert len(done.stderr.splitlines()) == 1
-    assert all(row[1] != "draining" for row in listed(server).values())
+    assert all(entry.state != "draining" for entry in entries(server))
+
+
+def test_status_lists_every_process(server: Server):
+    done = pronk(server, "status")
+    assert done.returncode == 0
+    head, *rows = done.stdout.splitlines()
+    assert head.split() == ["NAME", "PID", "STATE", "MODEL", "REQUESTS", "DEVICES", "INCARNATION"]
+    shown = {tuple(row.split()[:3]) for row in rows[:4]}
+    assert shown == {(entry.name, str(entry.pid), entry.state) for entry in entries(server)}
+    assert rows[4:] == ["requests that wait for a worker: 0"]
 
 
 def test_without_a_server_the_commands_say_so(make_server: ServerMaker):
