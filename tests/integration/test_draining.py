@@ -23,7 +23,7 @@ from support.library import add_model
 from support.models import write_reciting_model
 from support.server import PATIENCE, Server, ServerMaker, servers, wait_for
 
-COUNT = 10_000
+COUNT = 4000
 LONG = {
     "model": "endless",
     "prompt": "go",
@@ -115,10 +115,6 @@ class Stream:
         assert line["eval_count"] == COUNT
         return text
 
-    @property
-    def is_going_on(self) -> bool:
-        return not self._text.done()
-
     def is_right(self) -> bool:
         return self._text.result(PATIENCE) == "0123456789" * (COUNT // 10)
 
@@ -129,37 +125,47 @@ def ask(server: Server) -> int:
     return answer.json()["eval_count"]
 
 
-@pytest.mark.parametrize("how", ["command", "signal"])
 def test_a_drained_worker_finishes_its_stream_while_another_takes_what_is_new(
-    server: Server, pool: ThreadPoolExecutor, how: str
+    server: Server, pool: ThreadPoolExecutor
 ):
     stream = Stream(server, pool)
-    name = holder(server).name
-    worker = psutil.Process(holder(server).pid)
-    command = None
-    if how == "command":
-        command = pool.submit(pronk, server, "drain", "worker", name)
-    else:
-        worker.send_signal(signal.SIGUSR1)
+    name, worker = holder(server).name, psutil.Process(holder(server).pid)
+    worker.suspend()  # so that its stream goes on for as long as the test needs
+    draining = pool.submit(pronk, server, "drain", "worker", name)
     wait_for(lambda: state(server, name) == "draining", "the worker drains")
     assert ask(server) == 2
-    assert stream.is_going_on, "the new request did not wait for the old one"
+    worker.resume()
+    assert stream.is_right()
+    done = draining.result(PATIENCE)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"{name} (pid {worker.pid}) is draining, 1 request left"
+    assert lines[-1] == f"{name} (pid {worker.pid}) has ended"
+    wait_for(lambda: not worker.is_running(), "the end of the worker")
+    wait_for(lambda: state(server, name) == "blank", "a blank worker in its place")
+
+
+def test_a_signal_has_a_worker_drain_as_well(server: Server, pool: ThreadPoolExecutor):
+    stream = Stream(server, pool)
+    name, worker = holder(server).name, psutil.Process(holder(server).pid)
+    worker.send_signal(signal.SIGUSR1)
     assert stream.is_right()
     wait_for(lambda: not worker.is_running(), "the end of the worker")
-    if command:
-        done = command.result(PATIENCE)
-        assert done.returncode == 0, done.stderr
-        lines = done.stdout.splitlines()
-        assert lines[0] == f"{name} (pid {worker.pid}) is draining, 1 request left"
-        assert lines[-1] == f"{name} (pid {worker.pid}) has ended"
     wait_for(lambda: state(server, name) == "blank", "a blank worker in its place")
+    log = (server.state / "logs" / f"{name}.log").read_text()
+    assert f"worker {name}: ready → draining" in log
 
 
 def test_what_is_not_done_at_the_limit_goes_on_elsewhere(server: Server, pool: ThreadPoolExecutor):
     stream = Stream(server, pool)
-    done = pronk(server, "drain", "worker", holder(server).name, "--timeout", "0")
-    assert done.returncode == 0, done.stderr
+    name, worker = holder(server).name, psutil.Process(holder(server).pid)
+    worker.suspend()
+    draining = pool.submit(pronk, server, "drain", "worker", name, "--timeout", "0")
+    wait_for(lambda: state(server, name) == "draining", "the worker drains")
+    worker.resume()
     assert stream.is_right()
+    done = draining.result(PATIENCE)
+    assert done.returncode == 0, done.stderr
 
 
 def test_frontends_are_replaced_one_after_the_other_and_no_request_fails(
