@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -214,10 +215,10 @@ def test_status_lists_every_process(server: Server):
 
 
 def test_without_a_server_the_commands_say_so(make_server: ServerMaker):
-    never = make_server(start=False)
-    stopped = make_server()
-    stopped.stop()
-    stopped.process = None
+    never, stopped = make_server(start=False), make_server(start=False)
+    StateDirectory(stopped.state).prepare()
+    with socket.socket(socket.AF_UNIX) as killed:  # a scheduler that was killed leaves its socket
+        killed.bind(StateDirectory(stopped.state).control.removeprefix("ipc://"))
     for server, arguments in ((never, ("drain", "frontend")), (stopped, ("status",))):
         done = pronk(server, *arguments)
         assert done.returncode == 1
