@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import random
+import re
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -17,6 +18,12 @@ from enum import Enum
 from typing import Any
 
 from chaos.questions import Question
+
+BLAME = {
+    re.compile(r"died \d+ times in a row"): 2,
+    re.compile(r"could not be loaded.*the worker process died over it"): 3,
+}
+"""What a request may be told that was unlucky, and how many workers have to be killed for that."""
 
 SILENCE = 90.0
 """Seconds without a byte after which an answer counts as one that never ends."""
@@ -28,6 +35,8 @@ class Ending(Enum):
     RIGHT = "right"
     FRONTEND_DIED = "broken by the death of their frontend"
     """The one loss that is allowed: whoever accepted a request owns it."""
+    BLAMED = "given up: their workers were killed again and again"
+    """By design: nobody can tell such a request from one that kills its workers."""
     WRONG = "WRONG: another text or count"
     ERROR = "ERROR: an error in place of the answer, or behind its beginning"
     BROKEN = "BROKEN: no end, and its frontend lives"
@@ -168,6 +177,8 @@ class Load:
         """The longest time until a first piece."""
         self.doomed: list[tuple[float, int]] = []
         """When a frontend was killed that had a client's port, and which."""
+        self.killed: list[float] = []
+        """When a worker was killed."""
 
     async def run(self, clients: int) -> None:
         """Returns when `stop` was called and every answer has its end."""
@@ -201,7 +212,12 @@ class Load:
         if request.first:
             self.longest_wait = max(self.longest_wait, request.first - request.began)
         self.longest_pause = max(self.longest_pause, request.pause)
-        return request.judge()
+        ending, detail = request.judge()
+        return (Ending.BLAMED, "") if self._is_blamed(request) else (ending, detail)
+
+    def _is_blamed(self, request: Request) -> bool:
+        killed = sum(request.began <= moment <= request.ended for moment in self.killed)
+        return any(words.search(request.error) and killed >= n for words, n in BLAME.items())
 
     def _is_doomed(self, request: Request) -> bool:
         return any(

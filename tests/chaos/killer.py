@@ -89,6 +89,8 @@ class Killer:
                         self._load.doomed.append((time.monotonic(), connection.raddr.port))
                 victim.kill()
             case "kill":
+                if role == "worker":
+                    self._load.killed.append(time.monotonic())
                 victim.kill()
             case "stop":
                 victim.suspend()
