@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell getconf _NPROCESSORS_ONLN)
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lint format bench bench-engine bench-relay clean
+.PHONY: help run demo test test-chaos lint format bench bench-engine bench-relay clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -27,6 +27,9 @@ demo: $(VENV)/.installed ## start a server on a free port, ask the built-in mode
 
 test: $(VENV)/.installed-test ## run the tests (up to 6 minutes on two cores)
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+
+test-chaos: $(VENV)/.installed-test ## kill processes at random, under load (ARGS="--seconds 300 --seed 7")
+	@PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)
 
 lint: $(VENV)/.installed-lint ## check style and types
 	@$(BIN)/ruff check .

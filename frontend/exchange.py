@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 import time
 from enum import Enum
 
 from ..protocol.errors import PronkError
+from ..protocol.lifecycle import Lifecycle
 from ..protocol.messages.embedding import Embed, Embedded
 from ..protocol.messages.generation import Generate
 
@@ -30,10 +32,23 @@ class Phase(Enum):
     """Finished, failed or abandoned: nothing more comes."""
 
 
+REQUEST = Lifecycle(
+    "request",
+    {
+        Phase.WAITING: {Phase.RUNNING, Phase.WAITING, Phase.ENDED},
+        Phase.RUNNING: {Phase.WAITING, Phase.ENDED},
+        Phase.ENDED: set[Phase](),
+    },
+    logging.getLogger(__name__),
+    logging.DEBUG,
+)
+"""A request's life in the frontend that owns it."""
+
+
 class Exchange:
     """A request and its answer.
 
-    The transitions, all of them:
+    What leads from a phase to another:
 
     - WAITING → RUNNING: `started`, the worker of the current attempt speaks
     - WAITING or RUNNING → WAITING: `try_again`, the attempt is lost and nothing was shown yet
@@ -77,7 +92,7 @@ class Exchange:
         """The current attempt left the queue. Told again, it changes nothing."""
         self.heard()
         if self.phase is Phase.WAITING:
-            self.phase = Phase.RUNNING
+            self._enter(Phase.RUNNING)
             self.worker = worker
             self.started_at = time.monotonic_ns()
 
@@ -92,15 +107,18 @@ class Exchange:
         if self.phase is Phase.ENDED or self.header.attempt >= MAX_ATTEMPTS:
             return False
         self.header = dataclasses.replace(self.header, attempt=self.header.attempt + 1)
-        self.phase = Phase.WAITING
+        self._enter(Phase.WAITING)
         self.worker = None
         return True
 
     def _end(self) -> None:
-        self.phase = Phase.ENDED
+        self._enter(Phase.ENDED)
         self.body = b""
         self.finished_at = time.monotonic_ns()
         self._wake()
+
+    def _enter(self, phase: Phase) -> None:
+        self.phase = REQUEST.step(self.key, self.phase, phase)
 
     async def _awake(self) -> None:
         """Returns at the next `_wake`. For one reader at a time."""

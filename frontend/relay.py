@@ -21,7 +21,7 @@ from ..protocol.errors import Code, PronkError
 from ..protocol.logs import RateLimitedLog
 from ..protocol.messages.embedding import Embed, Embedded
 from ..protocol.messages.failure import Failure
-from ..protocol.messages.fleet import Hello, RequestReport, Role
+from ..protocol.messages.fleet import BeginDraining, Draining, Hello, RequestReport, Role
 from ..protocol.messages.generation import (
     Cancel,
     Chunk,
@@ -57,14 +57,20 @@ SILENCE = 15.0
 class Relay:
     """Everything that this frontend has in flight.
 
-    `on_refused` hears why the scheduler does not accept this process, which then has no purpose.
+    `on_refused` hears why the scheduler does not accept this process, which then has no purpose;
+    `on_drain` hears that it is to leave, and the seconds that it has, or None for the settings'.
     """
 
     def __init__(
         self,
         settings: Settings,
         on_refused: Callable[[Failure], None] = lambda failure: None,
+        on_drain: Callable[[float | None], None] = lambda timeout: None,
+        name: str = "",
     ) -> None:
+        self._on_drain = on_drain
+        self._name = name
+        self._draining = False
         self._settings = settings
         self._exchanges: dict[str, Exchange] = {}
         self._odd = RateLimitedLog(_log)
@@ -140,7 +146,12 @@ class Relay:
         """The loaded models. Raises `PronkError` while the scheduler is down."""
         return await self._ask(question.call, question, QUESTION_SECONDS)
 
-    def drain(self, error: PronkError) -> None:
+    def announce_draining(self) -> None:
+        """Tells every scheduler from now on that this process is about to leave."""
+        self._draining = True
+        self._link.send(Draining())
+
+    def end_all(self, error: PronkError) -> None:
         """Ends everything with `error`, and refuses what comes after it."""
         self._closing = error
         for exchange in list(self._exchanges.values()):
@@ -190,6 +201,7 @@ class Relay:
             incarnation=self.incarnation,
             process=self._identity,
             endpoint=self.endpoint,
+            name=self._name,
             requests=[
                 RequestReport(*exchange.key, frontend=self.incarnation, worker=exchange.worker)
                 for exchange in self._exchanges.values()
@@ -197,6 +209,8 @@ class Relay:
         )
 
     def _submit_waiting(self) -> None:
+        if self._draining:
+            self._link.send(Draining())
         for exchange in list(self._exchanges.values()):
             if exchange.phase is Phase.WAITING:
                 self._submit(exchange)
@@ -221,6 +235,8 @@ class Relay:
 
     def _from_scheduler(self, message: Any) -> None:
         match message:
+            case BeginDraining(timeout):
+                self._on_drain(timeout)
             case Failed(request, attempt, failure):
                 if exchange := self._current(request, attempt):
                     self._finish(exchange, failure.error())

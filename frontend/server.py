@@ -21,6 +21,7 @@ from ..protocol.state import StateDirectory
 from .answers import errors_as_json
 from .bodies import BodyReader
 from .dialects.ollama.routes import OllamaDialect
+from .draining import Draining
 from .library import Library
 from .operations.embedding import Embeddings
 from .operations.generation import Generations
@@ -40,14 +41,19 @@ slow client would be noticed minutes late."""
 HANDLER_SECONDS = 0.7
 """How long a handler may take to end its answer at shutdown; aiohttp grants it twice."""
 
+SHORTEST_LIFE = 1.5
+"""Seconds that a drained process lives at least: supervisord takes an earlier end for a start that
+failed, and gives up after a few."""
+
 FAREWELL_SECONDS = 0.05
 """For the last messages to leave: closing a socket drops what its thread has not sent."""
 
 
 class Frontend:
-    """One frontend on one listening socket. `start` it, and `stop` it.
+    """One frontend on one listening socket. `start` it, and `stop` it, perhaps after a `drain`.
 
-    `on_refused` hears why the scheduler does not accept this process.
+    `on_refused` hears why the scheduler does not accept this process, `on_drained` that nothing is
+    under way any more.
     """
 
     def __init__(
@@ -55,14 +61,19 @@ class Frontend:
         settings: Settings,
         listener: socket.socket,
         on_refused: Callable[[Failure], None] = lambda failure: None,
+        on_drained: Callable[[], None] = lambda: None,
+        name: str = "",
     ) -> None:
+        self._settings = settings
+        self._on_drained = on_drained
+        self._draining = Draining()
         state = StateDirectory(settings.state)
         state.prepare()
         self._listener = listener
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # every accepted connection has it from here
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         self._library = Library(state.store)
-        self._relay = Relay(settings, on_refused)
+        self._relay = Relay(settings, on_refused, self.drain, name)
         models = Models(settings, self._library)
         dialect = OllamaDialect(
             settings,
@@ -74,13 +85,14 @@ class Frontend:
         )
         origins = Origins(settings.origins, str(listener.getsockname()[0]))
         app = web.Application(
-            middlewares=[errors_as_json, origins.middleware],
+            middlewares=[self._draining.middleware, errors_as_json, origins.middleware],
             client_max_size=settings.max_generation_body,
         )
         app.add_routes(dialect.routes())
         app.on_response_prepare.append(_name_server)
         app.on_response_prepare.append(origins.mark)
-        app.on_shutdown.append(self._drain)
+        app.on_response_prepare.append(self._draining.mark)
+        app.on_shutdown.append(self._end_all)
         self._runner = web.AppRunner(
             app,
             handler_cancellation=True,
@@ -91,9 +103,26 @@ class Frontend:
     async def start(self) -> None:
         """Begins to accept connections."""
         await self._runner.setup()
-        await web.SockSite(self._runner, self._listener, backlog=BACKLOG).start()
+        self._site = web.SockSite(self._runner, self._listener, backlog=BACKLOG)
+        await self._site.start()
         host, port, *_ = self._listener.getsockname()
         _log.info("listening on %s, port %d", host, port)
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Accepts no more, and has `on_drained` called when nothing is under way any more, at the
+        latest after `timeout` seconds, which the settings say where it is None.
+        """
+        seconds = self._settings.drain_timeout if timeout is None else max(timeout, 0.0)
+        self._draining.begin(seconds, self._finish)
+
+    async def _finish(self) -> None:
+        _log.info("draining: no connection is accepted any more")
+        self._relay.announce_draining()
+        await self._site.stop()
+        server = self._runner.server
+        assert server
+        await self._draining.done(lambda: len(server.connections))
+        self._on_drained()
 
     async def stop(self) -> None:
         """Accepts no more, ends what is in flight with a word to each client, and closes."""
@@ -102,8 +131,8 @@ class Frontend:
         self._relay.close()
         self._library.close()
 
-    async def _drain(self, app: web.Application) -> None:
-        self._relay.drain(
+    async def _end_all(self, app: web.Application) -> None:
+        self._relay.end_all(
             PronkError(
                 Code.UNAVAILABLE,
                 "the server is shutting down; try again in a moment",
@@ -112,8 +141,8 @@ class Frontend:
         )
 
 
-async def run(settings: Settings) -> None:
-    """Runs a frontend until SIGTERM or SIGINT.
+async def run(settings: Settings, name: str = "") -> None:
+    """Runs a frontend until SIGTERM or SIGINT, or until SIGUSR1 or the scheduler has had it drain.
 
     Raises `PronkError` when it cannot listen, its state directory cannot be used, or the scheduler
     does not accept it.
@@ -123,15 +152,20 @@ async def run(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stop.set)
+    ends_at = loop.time() + SHORTEST_LIFE
     refusals: list[Failure] = []
 
     def refused(failure: Failure) -> None:
         refusals.append(failure)
         stop.set()
 
-    frontend = Frontend(settings, listening_socket(settings), refused)
+    def drained() -> None:
+        loop.call_at(ends_at, stop.set)
+
+    frontend = Frontend(settings, listening_socket(settings), refused, drained, name)
     try:
         await frontend.start()
+        loop.add_signal_handler(signal.SIGUSR1, frontend.drain)
         await stop.wait()
     finally:
         await frontend.stop()

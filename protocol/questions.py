@@ -1,7 +1,7 @@
-"""Asking the store, and waiting for the answer.
+"""Asking a process that answers questions, and waiting for the answer.
 
-Questions to the store can be asked again without harm. That is all it takes to survive its death:
-a question that was not answered is repeated until the next store process answers it.
+Questions can be asked again without harm. That is all it takes to survive the death of whoever is
+asked: a question that was not answered is repeated until the next process answers it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ PATIENCE_SECONDS = 10.0
 
 
 class Questions:
-    """A connection to the store, for as many questions at a time as one likes."""
+    """A connection to the store, or to another process that answers questions, for as many at a
+    time as one likes. `whom` begins the sentence that says that it does not answer.
+    """
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, whom: str = "the model library") -> None:
+        self._whom = whom
         self._waiting: dict[str, asyncio.Future[Any]] = {}
         self._dealer = Dealer(endpoint, new_incarnation(), self._answered)
 
     async def ask(self, question: Callable[[str], Any]) -> Any:
-        """The answer to `question(call)`, a message of `protocol.messages.library`.
+        """The answer to `question(call)`, a message that has a `call`.
 
-        Raises `PronkError`: the store's own answer, or UNAVAILABLE when none came in ten seconds.
+        Raises `PronkError`: what the answer said, or UNAVAILABLE when none came in ten seconds.
         """
         call = uuid4().hex
         message = question(call)
@@ -45,7 +48,7 @@ class Questions:
         except TimeoutError:
             raise PronkError(
                 Code.UNAVAILABLE,
-                "the model library does not answer; try again in a moment",
+                f"{self._whom} does not answer; try again in a moment",
                 retry_after=PATIENCE_SECONDS,
             ) from None
         finally:

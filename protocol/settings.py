@@ -234,6 +234,10 @@ class Settings(BaseSettings):
     """Time in seconds (or `2m`) without a heartbeat, or with work but without an engine step,
     after which a worker counts as hung and is ended."""
 
+    drain_timeout: float = Field(60.0, ge=0)
+    """Longest time in seconds (or `5m`) that a process which is drained lets its streams finish.
+    What is left then goes on in another worker; a frontend ends it with an error."""
+
     origins: str = Field("", validation_alias=_either("PRONK_ORIGINS", "OLLAMA_ORIGINS"))
     """Comma-separated browser origins that may call the API besides loopback ones, `*` as a wild
     card: `https://chat.example.org,http://10.0.0.*`. Falls back to OLLAMA_ORIGINS."""
@@ -242,7 +246,12 @@ class Settings(BaseSettings):
     """How much each process writes to its log."""
 
     @field_validator(
-        "keep_alive", "load_timeout", "stall_timeout", "request_timeout", mode="before"
+        "keep_alive",
+        "load_timeout",
+        "stall_timeout",
+        "request_timeout",
+        "drain_timeout",
+        mode="before",
     )
     @classmethod
     def _duration(cls, value: object) -> object:

@@ -57,6 +57,11 @@ class StateDirectory:
         """Where the store worker is reached."""
         return f"ipc://{self._socket('store')}"
 
+    @property
+    def control(self) -> str:
+        """Where the scheduler is reached by an operator."""
+        return f"ipc://{self._socket('control')}"
+
     def frontend(self, incarnation: str) -> str:
         """Where one life of one frontend is reached."""
         return f"ipc://{self._socket('frontend-' + incarnation)}"
@@ -64,6 +69,11 @@ class StateDirectory:
     def crash_record(self, name: str) -> Path:
         """Where the process called `name` remembers its recent deaths."""
         return self._sockets / f"{name}.crashes"
+
+    @property
+    def drained_devices(self) -> Path:
+        """Where the scheduler remembers on which devices nothing is to be placed."""
+        return self.root / "drained-devices.json"
 
     def log(self, name: str) -> Path:
         """Where the process called `name` writes what it has to say."""

@@ -62,6 +62,11 @@ class Dispatcher:
         for task in self._describing.values():
             task.cancel()
 
+    @property
+    def settled(self) -> bool:
+        """Whether everybody who outlived an earlier scheduler has had the time to say so."""
+        return now() >= self._settled or len(self._fleet.workers) >= self._settings.workers
+
     def admit(self, waiting: Waiting) -> None:
         """Queues a request and serves it at once where that can be; refuses it beyond the bound."""
         fleet = self._fleet
@@ -84,8 +89,7 @@ class Dispatcher:
 
     def advance(self) -> None:
         """Does all that can be done now."""
-        everybody_is_here = len(self._fleet.workers) >= self._settings.workers
-        if self._advancing or (now() < self._settled and not everybody_is_here):
+        if self._advancing or not self.settled:
             return
         self._advancing = True
         try:
@@ -149,11 +153,21 @@ class Dispatcher:
         worker.enter(WorkerState.LOADING, now())
         worker.digest = digest
         worker.context_length = context_length
+        load = load_of(facts, context_length, self._settings)
+        worker.devices = [share.device for share in load.shares]
         # Whoever asked may have left by the time that it is loaded.
         worker.keep_alive = self._settings.keep_alive
         _log.info("worker %s loads %s, context %d", worker.id, facts.name, context_length)
-        if not self._router.send(worker.id, load_of(facts, context_length, self._settings)):
+        if not self._router.send(worker.id, load):
             self.kill(worker, "it cannot be reached")
+
+    def drain(self, worker: Worker, reason: str) -> None:
+        """Gives a worker nothing new, and has it exit once it has nothing left."""
+        if worker.running and worker.state in (WorkerState.READY, WorkerState.DRAINING):
+            if worker.state is WorkerState.READY:
+                worker.enter(WorkerState.DRAINING, now())
+        elif worker.state not in (WorkerState.ENDING, WorkerState.GONE):
+            self.end(worker, reason)
 
     def end(self, worker: Worker, reason: str) -> None:
         """Has a worker exit by itself."""
@@ -166,7 +180,7 @@ class Dispatcher:
         """Ends a worker that does not end by itself."""
         _log.warning("worker %s is killed: %s", worker.id, reason)
         # First of all: its death is no word about the model that it was to load.
-        if worker.state is not WorkerState.ENDING:
+        if worker.state not in (WorkerState.ENDING, WorkerState.GONE):
             worker.enter(WorkerState.ENDING, now())
         if worker.pidfd is None:
             # On another host, dead before it was greeted, or no pidfd here: all that can be done.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ..protocol.lifecycle import Lifecycle
 from ..protocol.messages.embedding import Embed
 from ..protocol.messages.fleet import LoadedModel, ProcessIdentity
 from ..protocol.messages.generation import Generate, Preload
@@ -21,13 +23,19 @@ RequestKey = tuple[str, int]
 RETURN_SECONDS = 5.0
 """How long the successor of a worker that exited is waited for before another replica has to go."""
 
-_TRANSITIONS: dict[WorkerState, set[WorkerState]] = {
-    WorkerState.BLANK: {WorkerState.LOADING, WorkerState.ENDING},
-    WorkerState.LOADING: {WorkerState.READY, WorkerState.ENDING},
-    WorkerState.READY: {WorkerState.DRAINING, WorkerState.ENDING},
-    WorkerState.DRAINING: {WorkerState.ENDING},
-    WorkerState.ENDING: set(),
-}
+WORKER = Lifecycle(
+    "worker",
+    {
+        WorkerState.BLANK: {WorkerState.LOADING, WorkerState.ENDING, WorkerState.GONE},
+        WorkerState.LOADING: {WorkerState.READY, WorkerState.ENDING, WorkerState.GONE},
+        WorkerState.READY: {WorkerState.DRAINING, WorkerState.ENDING, WorkerState.GONE},
+        WorkerState.DRAINING: {WorkerState.ENDING, WorkerState.GONE},
+        WorkerState.ENDING: {WorkerState.GONE},
+        WorkerState.GONE: set[WorkerState](),
+    },
+    logging.getLogger(__name__),
+)
+"""A worker's life. From `LOADING` to its end it is a replica of one model."""
 
 
 @dataclass(slots=True)
@@ -40,11 +48,17 @@ class Peer:
     pidfd: int | None
     heard: float
     """Monotonic time of its last message."""
+    name: str = ""
+    """What its supervisor calls it, the same over restarts."""
 
 
 @dataclass(slots=True)
 class Frontend(Peer):
     """A frontend."""
+
+    draining: bool = False
+    in_flight: int = 0
+    """Requests that it owned at its last heartbeat."""
 
 
 @dataclass(slots=True)
@@ -66,16 +80,12 @@ class Worker(Peer):
     steps: int = 0
     progressed: float = 0.0
     """Monotonic time at which `steps` last changed, or work first came in."""
+    devices: list[str] = field(default_factory=list[str])
+    """Names of the devices that hold a part of its model; empty for the CPU alone."""
 
     def enter(self, state: WorkerState, now: float) -> None:
-        """The one way from a state to another.
-
-        blank → loading → ready → (draining →) ending, and from everywhere to ending. Raises
-        ValueError for any other way: that would be a fault of the scheduler.
-        """
-        if state not in _TRANSITIONS[self.state]:
-            raise ValueError(f"a worker cannot go from {self.state} to {state}")
-        self.state = state
+        """The one way from a state to another; raises ValueError where `WORKER` has none."""
+        self.state = WORKER.step(self.name or self.id, self.state, state)
         self.since = now
 
     @property
@@ -131,6 +141,8 @@ class Fleet:
         self.waiting_bytes = 0
         self.facts: dict[str, ModelFacts] = {}
         """By digest, which they belong to for ever."""
+        self.drained_devices: set[str] = set()
+        """Names of the devices on which nothing is to be placed until an operator allows it."""
         self._departures: deque[float] = deque()
         """When workers died whose successors have not come yet."""
 
@@ -156,6 +168,11 @@ class Fleet:
         while self._departures and moment - self._departures[0] > RETURN_SECONDS:
             self._departures.popleft()
         return len(self._departures)
+
+    def device_names(self) -> set[str]:
+        """The names under which an operator can speak of a device."""
+        held = {name for worker in self.workers.values() for name in worker.devices}
+        return held | self.drained_devices
 
     def add_waiting(self, waiting: Waiting) -> None:
         """Queues a request behind all others."""

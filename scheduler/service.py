@@ -22,6 +22,7 @@ from ..protocol.logs import RateLimitedLog
 from ..protocol.messages.embedding import Embed
 from ..protocol.messages.failure import Failure
 from ..protocol.messages.fleet import (
+    Draining,
     Hello,
     PeerHeartbeat,
     Refused,
@@ -38,7 +39,9 @@ from ..protocol.process import new_incarnation, open_pidfd
 from ..protocol.questions import Questions
 from ..protocol.settings import MIB, Settings
 from ..protocol.state import StateDirectory
+from .control import Control
 from .dispatcher import Dispatcher
+from .drained import read_drained
 from .fleet import Fleet, Frontend, Peer, Waiting, Worker, now
 from .policies.assignment import WorkerState
 from .status import running_models
@@ -70,12 +73,14 @@ class Scheduler:
         self._odd = RateLimitedLog(_log)
         self._from_worker: dict[str, Callable[[Worker, Any], None]] = {
             PeerHeartbeat.__name__: self._on_worker_heartbeat,
+            Draining.__name__: self._on_worker_draining,
             Loaded.__name__: self._on_loaded,
             LoadFailed.__name__: self._on_load_failed,
             Released.__name__: self._on_released,
         }
         self._from_frontend: dict[str, Callable[[Frontend, Any, bytes], None]] = {
-            PeerHeartbeat.__name__: lambda frontend, message, body: None,
+            PeerHeartbeat.__name__: self._on_frontend_heartbeat,
+            Draining.__name__: self._on_frontend_draining,
             Generate.__name__: self._on_request,
             Embed.__name__: self._on_request,
             Preload.__name__: self._on_preload,
@@ -103,6 +108,8 @@ class Scheduler:
         self._dispatcher = Dispatcher(
             self._settings, self._fleet, self._router, self._store, self._worker_gone
         )
+        self._fleet.drained_devices |= read_drained(self._state.drained_devices)
+        self._control = Control(self._state, self._fleet, self._dispatcher, self._router.send)
         self._ticked = now()
         self._ticking = asyncio.create_task(self._tick_for_ever())
         _log.info("the scheduler is up, boot id %s", self._boot_id)
@@ -115,6 +122,7 @@ class Scheduler:
             self._forget(self._fleet.workers, worker)
         for frontend in list(self._fleet.frontends.values()):
             self._forget(self._fleet.frontends, frontend)
+        self._control.close()
         self._router.close()
         self._store.close()
         os.close(self._lock)
@@ -161,10 +169,13 @@ class Scheduler:
         if sender in self._fleet.workers:
             return
         moment = now()
-        worker = Worker(sender, hello.process, None, moment, since=moment, progressed=moment)
-        if hello.phase is WorkerPhase.READY and hello.model:
-            worker.state = WorkerState.READY
+        worker = Worker(
+            sender, hello.process, None, moment, hello.name, since=moment, progressed=moment
+        )
+        if hello.phase in (WorkerPhase.READY, WorkerPhase.DRAINING) and hello.model:
+            worker.state = WorkerState(hello.phase)
             worker.model = hello.model
+            worker.devices = hello.model.devices
             worker.digest = hello.model.digest
             worker.context_length = hello.model.context_length
             worker.keep_alive = self._settings.keep_alive
@@ -180,11 +191,13 @@ class Scheduler:
         if hello.phase is WorkerPhase.LOADING:
             # Who asked for the load is forgotten; a blank worker is worth more than the guess.
             self._dispatcher.end(worker, "an earlier scheduler began this load")
+        elif hello.phase is WorkerPhase.DRAINING:
+            self._dispatcher.drain(worker, "drained")
         _log.info("worker %s (pid %d) is %s", sender, hello.process.pid, worker.state)
 
     def _greet_frontend(self, sender: str, hello: Hello) -> None:
         if sender not in self._fleet.frontends:
-            frontend = Frontend(sender, hello.process, None, now())
+            frontend = Frontend(sender, hello.process, None, now(), hello.name)
             self._fleet.frontends[sender] = frontend
             self._watch(frontend, lambda: self._frontend_gone(frontend))
             _log.info("frontend %s (pid %d) is here", sender, hello.process.pid)
@@ -213,6 +226,16 @@ class Scheduler:
             worker.steps = beat.steps
             worker.progressed = worker.heard
 
+    def _on_frontend_heartbeat(self, frontend: Frontend, beat: PeerHeartbeat, body: bytes) -> None:
+        frontend.in_flight = beat.in_flight
+
+    def _on_worker_draining(self, worker: Worker, message: Draining) -> None:
+        self._dispatcher.drain(worker, "drained")
+        self._dispatcher.advance()
+
+    def _on_frontend_draining(self, frontend: Frontend, message: Draining, body: bytes) -> None:
+        frontend.draining = True
+
     def _on_request(self, frontend: Frontend, header: Generate | Embed, body: bytes) -> None:
         key = (header.request, header.attempt)
         if key in self._fleet.waiting or self._fleet.runs(key):
@@ -226,10 +249,7 @@ class Scheduler:
         for worker in list(self._fleet.workers.values()):
             if worker.digest != message.digest:
                 continue
-            if worker.state is WorkerState.READY and worker.running:
-                worker.enter(WorkerState.DRAINING, now())
-            elif worker.state in (WorkerState.READY, WorkerState.LOADING):
-                self._dispatcher.end(worker, "unloaded on request")
+            self._dispatcher.drain(worker, "unloaded on request")
         self._router.send(frontend.id, Evicted(message.request))
         self._dispatcher.advance()
 
@@ -304,12 +324,18 @@ class Scheduler:
             )
         for key, frontend in worker.running.items():
             self._dispatcher.lose(key, frontend)
+        worker.enter(WorkerState.GONE, now())
         self._dispatcher.advance()
 
     def _frontend_gone(self, frontend: Frontend) -> None:
         if self._forget(self._fleet.frontends, frontend) is None:
             return
-        _log.warning("frontend %s (pid %d) is gone", frontend.id, frontend.process.pid)
+        _log.log(
+            logging.INFO if frontend.draining else logging.WARNING,
+            "frontend %s (pid %d) is gone",
+            frontend.id,
+            frontend.process.pid,
+        )
         for waiting in self._fleet.waiting_of(frontend.id):
             self._fleet.remove_waiting(waiting.key)
         for worker in self._fleet.workers.values():

@@ -1,11 +1,15 @@
-"""A worker's one life: blank → loading → ready → exit.
+"""A worker's one life: blank → loading → ready → draining → exit.
 
 Blank, it has imported all that any model needs except llama_cpp, and waits. `Load` makes it a
 replica of one model; `Unload`, a load that fails, or SIGTERM ends it, because the end of a process
 is the one way to be sure that its memory is back. Its supervisor starts the next blank one.
 
     blank ──Load──▶ loading ──Loaded──▶ ready ──Unload──▶ exit 0
-                       └────LoadFailed────────Unload──▶ exit 0
+      │                ├────LoadFailed────│─────Unload──▶ exit 0
+      └────────────────┴──────────────────┴─▶ draining ──nothing left, or the limit──▶ exit 0
+
+SIGUSR1 or the scheduler has it drain: it tells the scheduler, which sends nothing more, finishes
+what it has, and waits a moment for the scheduler's `Unload`, so that no request meets its end.
 
 The main thread has the sockets and never computes; the engine has a thread of its own.
 """
@@ -27,10 +31,13 @@ import zmq
 from ..protocol.channels import Dealer
 from ..protocol.codec import VERSION
 from ..protocol.errors import Code, PronkError
+from ..protocol.lifecycle import Lifecycle
 from ..protocol.logs import RateLimitedLog, configure_logging
 from ..protocol.messages.embedding import Embed, Embedded
 from ..protocol.messages.failure import Failure
 from ..protocol.messages.fleet import (
+    BeginDraining,
+    Draining,
     Hello,
     LoadedModel,
     PeerHeartbeat,
@@ -76,14 +83,31 @@ it back after every step, beside an event loop that is making the texts of the s
 _STACK = 64 * 1024 * 1024
 """Address space of a thread's stack: llama.cpp's tokenizers recurse along a text."""
 
+_MOVING_SECONDS = 2.0
+"""Longest time that the engine may take to leave the requests that go on elsewhere."""
+
 _Key = tuple[str, int]
 """Request and attempt."""
+
+_LIFE = Lifecycle(
+    "worker",
+    {
+        WorkerPhase.BLANK: {WorkerPhase.LOADING, WorkerPhase.DRAINING},
+        WorkerPhase.LOADING: {WorkerPhase.READY, WorkerPhase.DRAINING},
+        WorkerPhase.READY: {WorkerPhase.DRAINING},
+        WorkerPhase.DRAINING: set[WorkerPhase](),
+    },
+    _log,
+)
+"""What may follow what; the exit follows each."""
 
 
 class Worker:
     """The main thread's part: talks to the scheduler and to frontends, commands the engine."""
 
-    def __init__(self, settings: Settings, state: StateDirectory) -> None:
+    def __init__(self, settings: Settings, state: StateDirectory, name: str) -> None:
+        self._name = name
+        self._drain_timeout = settings.drain_timeout
         # A body grows a little on its way from JSON, and by the tokens of an earlier attempt.
         self._max_body = 2 * settings.max_generation_body
         self._incarnation = new_incarnation()
@@ -92,6 +116,8 @@ class Worker:
         self._replica: Replica | EchoReplica | None = None
         self._running: dict[_Key, tuple[Generate | Embed, FrontendLink]] = {}
         self._links: dict[str, FrontendLink] = {}
+        self._limit: asyncio.TimerHandle | None = None
+        """Ends the draining; None before it, and once the limit has passed."""
         self._boot_id: str | None = None
         self._ignored = RateLimitedLog(_log)
         self._loop = asyncio.get_running_loop()
@@ -108,6 +134,7 @@ class Worker:
         """Lives until told to end; returns the exit status. Nothing of it may be used after."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._leave, 0)
+        self._loop.add_signal_handler(signal.SIGUSR1, self._drain)
         self._say_hello()
         heart = asyncio.create_task(self._beat())
         try:
@@ -121,6 +148,9 @@ class Worker:
     def _leave(self, status: int) -> None:
         if not self._exit.done():
             self._exit.set_result(status)
+
+    def _enter(self, phase: WorkerPhase) -> None:
+        self._phase = _LIFE.step(self._name, self._phase, phase)
 
     # --- the scheduler
 
@@ -138,6 +168,7 @@ class Worker:
                 phase=self._phase,
                 model=self._model,
                 requests=reports,
+                name=self._name,
             )
         )
 
@@ -148,7 +179,7 @@ class Worker:
             self._scheduler.send(PeerHeartbeat(steps, len(self._running)))
             self._close_idle_links()
             engine_died = self._replica and not self._replica.alive
-            if engine_died and self._phase is WorkerPhase.READY:
+            if engine_died and self._model:
                 _log.error("the engine's thread ended")
                 self._leave(1)
 
@@ -169,6 +200,8 @@ class Worker:
                 self._load(message)
             case Unload(reason):
                 self._unload(reason)
+            case BeginDraining(timeout):
+                self._drain(timeout)
             case Refused(failure):
                 _log.error("the scheduler refused this worker: %s", failure.message)
                 self._leave(1)
@@ -184,7 +217,7 @@ class Worker:
 
     def _load(self, load: Load) -> None:
         _log.info("loading %s", load.model.name)
-        self._phase = WorkerPhase.LOADING
+        self._enter(WorkerPhase.LOADING)
         kind = Replica if load.model.weights else EchoReplica
         self._replica = kind(load, self._max_body, self._on_engine)
 
@@ -196,6 +229,50 @@ class Worker:
         for header, link in self._running.values():
             link.send(Lost(header.request, header.attempt, failure))
         self._leave(0)
+
+    # --- draining
+
+    def _drain(self, timeout: float | None = None) -> None:
+        """Takes nothing new from now on, and exits when all is done or `timeout` seconds are over.
+
+        Told again, it only moves the limit.
+        """
+        if self._phase is not WorkerPhase.DRAINING:
+            self._enter(WorkerPhase.DRAINING)
+            self._scheduler.send(Draining())
+        elif self._limit is None:
+            return  # it has passed: everything is leaving already
+        else:
+            self._limit.cancel()
+        seconds = self._drain_timeout if timeout is None else max(timeout, 0.0)
+        self._limit = self._loop.call_later(seconds, self._move_rest)
+        self._leave_when_idle()
+
+    def _move_rest(self) -> None:
+        """Gives back what is not done: its owners have other workers continue it."""
+        self._limit = None
+        if self._running:
+            _log.info("draining took too long: %d requests go elsewhere", len(self._running))
+        failure = Failure(Code.UNAVAILABLE, "its worker was drained; try again", 1.0)
+        for header, link in self._running.values():
+            # First of all, so that no token follows what its owner takes for the end.
+            self._cancel(Cancel(header.request, header.attempt))
+            link.send(Lost(header.request, header.attempt, failure))
+        self._loop.call_later(_MOVING_SECONDS, self._unload, "drained")
+        self._leave_when_idle()
+
+    def _leave_when_idle(self) -> None:
+        """Waits a moment for the scheduler's word: what it sent before it knew is taken first."""
+        if self._phase is WorkerPhase.DRAINING and not self._running:
+            self._loop.call_later(_LAST_WORDS_SECONDS, self._leave_if_idle)
+
+    def _leave_if_idle(self) -> None:
+        if not self._running:
+            self._leave(0)
+
+    @property
+    def _takes_requests(self) -> bool:
+        return self._phase is not WorkerPhase.DRAINING or self._limit is not None
 
     # --- requests
 
@@ -216,6 +293,7 @@ class Worker:
     def _can_take(self, header: Generate | Embed) -> bool:
         return (
             self._model is not None
+            and self._takes_requests
             and self._model.digest == header.digest
             and len(self._running) < self._model.slots
         )
@@ -301,9 +379,11 @@ class Worker:
                 case Released(request, attempt):
                     del self._running[request, attempt]
                     self._scheduler.send(message)
-                case Loaded(model):
+                    self._leave_when_idle()
+                case Loaded(model) if self._phase is WorkerPhase.LOADING:
                     _log.info("%s is ready, %d MiB", model.name, model.size >> 20)
-                    self._phase, self._model = WorkerPhase.READY, model
+                    self._enter(WorkerPhase.READY)
+                    self._model = model
                     self._scheduler.send(message)
                 case LoadFailed():
                     _log.error("%s", message.failure.message)
@@ -331,7 +411,7 @@ def main(name: str) -> int:
     # ggml's abort would start a debugger first, to print a trace.
     os.environ["GGML_NO_BACKTRACE"] = "1"
     record = CrashRecord(state.crash_record(name))
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         signal.signal(number, lambda *_: _end(record, 0))
     if delay := record.begin():
         _log.warning("%s crashed again and again; waiting %.1f s before work", name, delay)
@@ -341,7 +421,7 @@ def main(name: str) -> int:
     threading.stack_size(_STACK)
 
     async def live() -> int:
-        return await Worker(settings, state).run()
+        return await Worker(settings, state, name).run()
 
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     status = runner.run(live())

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ...protocol.errors import PronkError
+from ...protocol.messages.control import DrainKind
 
 app = typer.Typer(
     name="pronk",
@@ -96,6 +97,74 @@ def settings() -> None:
         typer.echo(describe(load_settings()))
     except PronkError as error:
         raise _fail(error) from None
+
+
+@app.command()
+def status() -> None:
+    """List the running server's frontends and workers, and what each of them does.
+
+    Asks the server whose directory PRONK_STATE names.
+    """
+    import asyncio
+
+    from ...protocol.settings import load_settings
+    from .operate import show
+
+    try:
+        asyncio.run(show(load_settings(), typer.echo))
+    except PronkError as error:
+        raise _fail(error) from None
+
+
+@app.command()
+def drain(
+    kind: Annotated[DrainKind, typer.Argument(help="What is to be drained.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Its name or incarnation as `pronk status` has them; may be left out for "
+            "frontends, which are then drained one after the other."
+        ),
+    ] = "",
+    timeout: Annotated[
+        str | None,
+        typer.Option(
+            help="How long streams may go on where they are, such as 90 or 5m; "
+            "PRONK_DRAIN_TIMEOUT where it is not given."
+        ),
+    ] = None,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Of a device: let models be placed there again.")
+    ] = False,
+) -> None:
+    """Have a process finish what it has and exit; another takes its place.
+
+    A worker's streams that are not done in time go on in another worker. A device is left by all
+    workers that have a part of it, and nothing is placed there until --undo. Ctrl-C ends this
+    command, and not the draining.
+    """
+    import asyncio
+
+    from ...protocol.durations import parse_duration
+    from ...protocol.settings import load_settings
+    from .operate import drain as have_drained
+
+    if undo and kind is not DrainKind.DEVICE:
+        raise typer.BadParameter("only a device can be used again", param_hint="--undo")
+    if not name and kind is not DrainKind.FRONTEND:
+        raise typer.BadParameter(f"say which {kind.value}; `pronk status` lists them")
+    try:
+        seconds = None if timeout is None else parse_duration(timeout)
+        if seconds is not None and seconds < 0:
+            raise ValueError("is less than nothing; write seconds, or 5m")
+    except ValueError as error:
+        raise typer.BadParameter(f"{timeout}: {error}", param_hint="--timeout") from None
+    try:
+        asyncio.run(have_drained(load_settings(), kind, name, seconds, undo, typer.echo))
+    except PronkError as error:
+        raise _fail(error) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
 
 
 @app.command("supervisor-config")

@@ -7,6 +7,7 @@
 - `embedding`: the same for texts that become vectors
 - `library`: questions to the store
 - `status`: questions to the scheduler
+- `control`: an operator's questions to the scheduler, and draining
 
 `MESSAGES` names them all; the codec accepts nothing else.
 """
@@ -15,11 +16,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import devices, embedding, fleet, generation, library, placement, status
+from . import control, devices, embedding, fleet, generation, library, placement, status
 
 MESSAGES: dict[str, type[Any]] = {
     message.__name__: message
-    for module in (fleet, placement, devices, generation, embedding, library, status)
+    for module in (fleet, placement, devices, generation, embedding, library, status, control)
     for message in module.MESSAGES
 }
 """Message classes by the name that stands on the wire."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .failure import Failure
-from .fields import Attempt, Count, Digest, Endpoint, Incarnation, Label, RequestId
+from .fields import Attempt, Count, Digest, Endpoint, Incarnation, Label, Number, RequestId
 
 
 class Role(StrEnum):
@@ -22,11 +22,13 @@ class Role(StrEnum):
 
 
 class WorkerPhase(StrEnum):
-    """Where a worker is in its one life: blank → loading → ready → (exit)."""
+    """Where a worker is in its one life: blank → loading → ready → draining → (exit)."""
 
     BLANK = "blank"
     LOADING = "loading"
     READY = "ready"
+    DRAINING = "draining"
+    """It finishes what it has, and exits. Follows any of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class LoadedModel:
     """Bytes of memory that the replica takes in all."""
     size_vram: Count
     """Bytes of `size` that lie on accelerators."""
+    devices: list[Label] = field(default_factory=list[Label])
+    """Names of the devices that hold a part of it; empty for the CPU alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,8 @@ class Hello:
     phase: WorkerPhase | None = None
     model: LoadedModel | None = None
     requests: list[RequestReport] = field(default_factory=list[RequestReport])
+    name: Label = ""
+    """What its supervisor calls the process, the same over restarts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,4 +120,31 @@ class PeerHeartbeat:
     in_flight: Count = 0
 
 
-MESSAGES = (Hello, Refused, WhoAreYou, SchedulerHeartbeat, PeerHeartbeat)
+@dataclass(frozen=True, slots=True)
+class BeginDraining:
+    """From the scheduler: finish what you have, take nothing new, and exit.
+
+    Told again, it sets the limit anew.
+    """
+
+    timeout: Number | None = None
+    """Seconds after which what is left is given up; None for what the peer's settings say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    """A peer has begun to drain, whoever told it to: a frontend says so after each `Hello`, too.
+
+    A worker that has nothing left is answered `Unload`.
+    """
+
+
+MESSAGES = (
+    Hello,
+    Refused,
+    WhoAreYou,
+    SchedulerHeartbeat,
+    PeerHeartbeat,
+    BeginDraining,
+    Draining,
+)

@@ -27,6 +27,8 @@ class WorkerState(StrEnum):
     """Finishes what it has and gets nothing new."""
     ENDING = "ending"
     """Was told to exit, or is being killed; a blank one follows it."""
+    GONE = "gone"
+    """Its process has ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,16 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 
-def add_model(library: Path, name: str, weights: Path) -> str:
-    """Adds `weights` (hard-linked where it can be) as `name`; returns the model's digest."""
+def add_model(
+    library: Path, name: str, weights: Path, parameters: dict[str, Any] | None = None
+) -> str:
+    """Adds `weights` (hard-linked where it can be) as `name`; returns the model's digest.
+
+    The same weights with other Modelfile `parameters` are another model.
+    """
     model, _, tag = name.partition(":")
     digest = _digest(weights)
     _blob(library, digest).parent.mkdir(parents=True, exist_ok=True)
@@ -22,6 +28,12 @@ def add_model(library: Path, name: str, weights: Path) -> str:
     config = json.dumps({"model_format": "gguf", "model_family": "llama", "model_type": "1M"})
     config_digest = hashlib.sha256(config.encode()).hexdigest()
     _blob(library, config_digest).write_text(config)
+    layers = [_layer("model", digest, weights.stat().st_size)]
+    if parameters:
+        text = json.dumps(parameters)
+        parameters_digest = hashlib.sha256(text.encode()).hexdigest()
+        _blob(library, parameters_digest).write_text(text)
+        layers.append(_layer("params", parameters_digest, len(text)))
     manifest = json.dumps(
         {
             "schemaVersion": 2,
@@ -31,19 +43,18 @@ def add_model(library: Path, name: str, weights: Path) -> str:
                 "digest": f"sha256:{config_digest}",
                 "size": len(config),
             },
-            "layers": [
-                {
-                    "mediaType": "application/vnd.ollama.image.model",
-                    "digest": f"sha256:{digest}",
-                    "size": weights.stat().st_size,
-                }
-            ],
+            "layers": layers,
         }
     )
     path = library / "manifests" / "registry.ollama.ai" / "library" / model / (tag or "latest")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(manifest)
     return hashlib.sha256(manifest.encode()).hexdigest()
+
+
+def _layer(kind: str, digest: str, size: int) -> dict[str, Any]:
+    media_type = f"application/vnd.ollama.image.{kind}"
+    return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": size}
 
 
 def _blob(library: Path, digest: str) -> Path:

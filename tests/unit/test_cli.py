@@ -49,7 +49,9 @@ def test_the_version_is_pronks_own() -> None:
     assert pronk("--version").stdout == f"pronk {version('pronk')}\n"
 
 
-@pytest.mark.parametrize("command", ["serve", "demo", "settings", "supervisor-config"])
+@pytest.mark.parametrize(
+    "command", ["serve", "demo", "settings", "status", "drain", "supervisor-config"]
+)
 def test_every_command_explains_itself(command: str) -> None:
     assert f" {command} " in pronk("--help").stdout
     done = pronk(command, "--help")
@@ -72,12 +74,31 @@ def test_supervisor_config_prints_a_file_and_nothing_else(place: Path) -> None:
     assert "[supervisord]" not in done.stdout
 
 
-@pytest.mark.parametrize("command", ["serve", "settings", "supervisor-config"])
+@pytest.mark.parametrize("command", ["serve", "settings", "status", "supervisor-config"])
 def test_a_bad_setting_is_one_line_and_status_1(command: str) -> None:
     done = pronk(command, PRONK_WORKERS="many")
     assert done.returncode == 1
     assert done.stdout == ""
     assert only_line(done.stderr).startswith("pronk: PRONK_WORKERS=many: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["everything"], "everything"),
+        (["worker"], "which worker"),
+        (["device"], "which device"),
+        (["worker", "worker-00", "--undo"], "--undo"),
+        (["worker", "worker-00", "--timeout", "soon"], "soon"),
+        (["worker", "worker-00", "--timeout", "-1"], "less than nothing"),
+    ],
+)
+def test_what_cannot_be_drained_is_said_before_anybody_is_asked(
+    arguments: list[str], word: str
+) -> None:
+    done = pronk("drain", *arguments)
+    assert done.returncode == 2
+    assert word in done.stderr
 
 
 @pytest.fixture

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import os
 import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from typing import Any
 
 import aiohttp
 import pytest
@@ -24,6 +19,7 @@ from pronk.protocol.messages.fleet import (
     Refused,
 )
 from pronk.protocol.state import StateDirectory
+from support.frontends import process
 from support.played import (
     QUESTION,
     PlayedScheduler,
@@ -56,27 +52,6 @@ async def test_at_shutdown_every_stream_gets_its_end(stack: Stack) -> None:
 
 
 # The process
-
-
-@contextlib.contextmanager
-def process(state: StateDirectory, port: int, **arguments: Any) -> Iterator[subprocess.Popen[str]]:
-    environment = {
-        **os.environ,
-        "PRONK_STATE": str(state.root),
-        "PRONK_HOST": f"127.0.0.1:{port}",
-    }
-    child = subprocess.Popen(
-        [sys.executable, "-m", "pronk.frontend"],
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-        **arguments,
-    )
-    try:
-        yield child
-    finally:
-        child.kill()
-        child.wait()
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])

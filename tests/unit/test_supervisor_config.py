@@ -80,7 +80,7 @@ def test_each_process_shows_its_role_and_runs_our_interpreter(tmp_path: Path) ->
     assert commands["scheduler"] == [*python, "pronk.scheduler"]
     assert commands["store"] == [*python, "pronk.workers", "store"]
     assert commands["worker-01"] == [*python, "pronk.workers", "worker", "--name", "worker-01"]
-    assert commands["frontend-00"] == [*python, "pronk.frontend"]
+    assert commands["frontend-00"] == [*python, "pronk.frontend", "--name", "frontend-00"]
 
 
 def test_the_end_comes_in_the_order_frontends_workers_store_scheduler(tmp_path: Path) -> None:

@@ -14,11 +14,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.codec import MalformedMessage
 from ...protocol.errors import Code, PronkError
+from ...protocol.lifecycle import Lifecycle
 from ...protocol.messages.embedding import Embed
 from ...protocol.messages.failure import Failure
 from ...protocol.messages.fleet import LoadedModel
@@ -36,6 +38,28 @@ if TYPE_CHECKING:
     from .sequence import Key
 
 _log = logging.getLogger(__name__)
+
+
+class ReplicaState(Enum):
+    """Where a replica is in its life, which its process ends."""
+
+    LOADING = "loading"
+    READY = "ready"
+    """It takes requests."""
+    FAILED = "failed"
+    """Its model could not be loaded."""
+
+
+_LIFE = Lifecycle(
+    "replica",
+    {
+        ReplicaState.LOADING: {ReplicaState.READY, ReplicaState.FAILED},
+        ReplicaState.READY: set[ReplicaState](),
+        ReplicaState.FAILED: set[ReplicaState](),
+    },
+    _log,
+    logging.DEBUG,
+)
 
 
 @dataclass(slots=True)
@@ -56,6 +80,7 @@ class Replica:
     """
 
     def __init__(self, load: Load, max_body: int, post: Callable[[list[Any]], object]) -> None:
+        self.state = ReplicaState.LOADING
         self._load = load
         self._max_body = max_body
         self._post = post
@@ -85,7 +110,7 @@ class Replica:
         return self._thread.is_alive()
 
     def submit(self, header: Generate | Embed, frame: bytes) -> None:
-        """Takes a request with its body, once the model is loaded."""
+        """Takes a request with its body. Only for a replica that is `READY`."""
         assert self._prepare
         assert self._pool
         key = (header.request, header.attempt)
@@ -162,10 +187,13 @@ class Replica:
             slots=slots,
             size=native_log.allocated,
             size_vram=0,
+            devices=[share.device for share in self._load.shares],
         )
+        self.state = _LIFE.step(model.name, self.state, ReplicaState.READY)
         self._post([Loaded(loaded, at - self._began)])
 
     def _on_load_failed(self, error: PronkError) -> None:
+        self.state = _LIFE.step(self._load.model.name, self.state, ReplicaState.FAILED)
         message = f"{self._load.model.name} could not be loaded: {error.message}"
         failure = Failure(Code.LOAD_FAILED, message)
         self._post([LoadFailed(self._load.model.digest, failure)])
