@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .failure import Failure
-from .fields import Attempt, Count, Digest, Endpoint, Incarnation, Label, RequestId
+from .fields import Attempt, Count, Digest, Endpoint, Flag, Incarnation, Label, RequestId
 
 
 class Role(StrEnum):
@@ -66,6 +66,8 @@ class RequestReport:
     """The frontend that owns it."""
     worker: Incarnation | None = None
     """The worker that runs it; None while it waits."""
+    suspect: Flag = False
+    """Whether it came to the worker as a suspect and is not cleared."""
 
 
 @dataclass(frozen=True, slots=True)
