@@ -252,11 +252,11 @@ async def test_a_worker_lost_in_mid_stream_is_followed_by_one_that_goes_on(
 @pytest.mark.parametrize("shown", [True, False])
 async def test_missing_tokens_are_the_loss_of_the_attempt(stack: Stack, shown: bool) -> None:
     def serve(header: Generate) -> None:
-        worker = stack.scheduler.worker(header).started()
         if header.attempt == 1:
+            worker = stack.scheduler.worker(header).started()
             worker.says(*(["Hi"] if shown else [])).says("gap", skip=1)
         else:
-            stack.scheduler.worker(header, index=int(shown)).says("whole").finished()
+            stack.scheduler.worker(header, index=int(shown)).started().says("whole").finished()
 
     stack.scheduler.on_generate = serve
     *pieces, last = await stack.lines("/api/chat", QUESTION)
@@ -279,9 +279,9 @@ async def test_an_end_that_counts_more_tokens_than_came_is_no_end(stack: Stack) 
 
 
 async def test_the_bodies_of_requests_under_way_are_bounded(state: StateDirectory) -> None:
-    async with running(state, max_queue_bytes=1_000) as stack:
+    async with running(state, max_queue_bytes=6_000) as stack:
         starting(stack, "Hi")
-        question = QUESTION | {"messages": [{"role": "user", "content": "x" * 600}]}
+        question = QUESTION | {"messages": [{"role": "user", "content": "x" * 3_000}]}
         async with stack.client.post("/api/chat", json=question) as response:
             await response.content.readline()
             status, error, headers = await stack.request("POST", "/api/chat", json=question)
