@@ -157,6 +157,7 @@ class Dispatcher:
         if not worker.running:
             worker.progressed = now()
         worker.take(key, waiting.frontend, suspect=waiting.suspect)
+        _log.debug("request %s attempt %d goes to worker %s", *key, worker.id)
         self._use(worker, waiting.header.keep_alive)
         if not self._router.send(worker.id, waiting.header, waiting.body):
             # Its connection is gone and its death not yet known.

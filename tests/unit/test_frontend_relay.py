@@ -137,6 +137,17 @@ async def test_a_request_beside_one_that_kills_is_not_blamed_but_not_tried_for_e
     assert len(stack.scheduler.all(Generate)) == 5
 
 
+async def test_an_answer_too_long_to_be_sent_again_ends_with_the_loss(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_module, "MOST_TOKEN_BYTES", -stack.settings.max_generation_body + 100)
+    stack.scheduler.on_generate = dying(stack, alone=False)
+    _, last = await stack.lines("/api/chat", QUESTION)
+    assert last == {"error": "it died"}
+    assert len(stack.scheduler.all(Generate)) == 1
+    assert not stack.frontend._relay._exchanges
+
+
 async def test_a_request_that_is_given_back_again_and_again_is_not_tried_for_ever(
     stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
