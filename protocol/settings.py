@@ -211,7 +211,8 @@ class Settings(BaseSettings):
     back to OLLAMA_MAX_QUEUE."""
 
     max_queue_bytes: Size = 1024 * MIB
-    """Bytes of request bodies that may wait in the scheduler; beyond it new requests get a 503."""
+    """Bytes of request bodies that may wait in the scheduler, and that each frontend keeps until
+    their requests are answered; beyond it new requests get a 503."""
 
     max_generation_body: Size = 64 * MIB
     """Largest body in bytes of a chat or generate request: a history of 128 k tokens and several
@@ -229,6 +230,10 @@ class Settings(BaseSettings):
     )
     """Longest time a model may take to load, in seconds or as `5m`; beyond it the worker is ended
     and the requests get an error. Falls back to OLLAMA_LOAD_TIMEOUT."""
+
+    load_cooldown: float = Field(30.0, ge=0)
+    """How long a model is left alone after it failed to load three times in a row, in seconds or as
+    `1m`: requests for it are answered with the reason at once, instead of costing a worker each."""
 
     stall_timeout: float = Field(120.0, gt=0)
     """Time in seconds (or `2m`) without a heartbeat, or with work but without an engine step,
@@ -248,6 +253,7 @@ class Settings(BaseSettings):
     @field_validator(
         "keep_alive",
         "load_timeout",
+        "load_cooldown",
         "stall_timeout",
         "request_timeout",
         "drain_timeout",

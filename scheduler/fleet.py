@@ -71,6 +71,8 @@ class Worker(Peer):
     model: LoadedModel | None = None
     running: dict[RequestKey, str] = field(default_factory=dict[RequestKey, str])
     """The frontend of each request that was sent here and has not been released."""
+    suspects: set[RequestKey] = field(default_factory=set[RequestKey])
+    """Those of them that came as suspects and are not cleared."""
     keep_alive: float = 0.0
     """What the last request asked for, in seconds; negative for ever."""
     last_used: float = 0.0
@@ -87,6 +89,23 @@ class Worker(Peer):
         """The one way from a state to another; raises ValueError where `WORKER` has none."""
         self.state = WORKER.step(self.name or self.id, self.state, state)
         self.since = now
+
+    def take(self, key: RequestKey, frontend: str, *, suspect: bool) -> None:
+        """A request is sent here."""
+        self.running[key] = frontend
+        if suspect:
+            self.suspects.add(key)
+
+    def release(self, key: RequestKey) -> None:
+        """A request has left."""
+        self.running.pop(key, None)
+        self.suspects.discard(key)
+
+    def blames(self, key: RequestKey) -> bool:
+        """Whether a death of this worker counts against a request that it runs: no other one there
+        is as likely to have been the reason.
+        """
+        return self.suspects == {key} if self.suspects else len(self.running) == 1
 
     @property
     def expires(self) -> float:
@@ -105,6 +124,7 @@ class Worker(Peer):
             free_slots=max(0, slots - len(self.running)),
             running=len(self.running),
             last_used=self.last_used,
+            suspects=len(self.suspects),
         )
 
 
@@ -123,6 +143,11 @@ class Waiting:
         """Request and attempt; a preload is never tried again."""
         attempt = 1 if isinstance(self.header, Preload) else self.header.attempt
         return self.header.request, attempt
+
+    @property
+    def suspect(self) -> bool:
+        """Whether an earlier worker died with it."""
+        return not isinstance(self.header, Preload) and self.header.suspect
 
     @property
     def deadline(self) -> float | None:
@@ -175,8 +200,14 @@ class Fleet:
         return held | self.drained_devices
 
     def add_waiting(self, waiting: Waiting) -> None:
-        """Queues a request behind all others."""
-        self.waiting[waiting.key] = waiting
+        """Queues a request behind all others, or before them where it was under way already:
+        somebody is reading its answer.
+        """
+        if waiting.key[1] > 1:
+            begun = {key: one for key, one in self.waiting.items() if key[1] > 1}
+            self.waiting = begun | {waiting.key: waiting} | self.waiting
+        else:
+            self.waiting[waiting.key] = waiting
         self.waiting_bytes += len(waiting.body)
 
     def remove_waiting(self, key: RequestKey) -> Waiting | None:
@@ -225,7 +256,9 @@ class Fleet:
             if digest not in self.facts:
                 continue
             context = self.context_needed(waiting, default_context)
-            demands.append(Demand(key, digest, context, moment - waiting.since))
+            demands.append(
+                Demand(key, digest, context, moment - waiting.since, suspect=waiting.suspect)
+            )
         return demands
 
 

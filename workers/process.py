@@ -23,6 +23,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import uvloop
@@ -58,7 +59,15 @@ from ..protocol.messages.generation import (
     Lost,
     Started,
 )
-from ..protocol.messages.placement import Load, Loaded, LoadFailed, Outcome, Released, Unload
+from ..protocol.messages.placement import (
+    Cleared,
+    Load,
+    Loaded,
+    LoadFailed,
+    Outcome,
+    Released,
+    Unload,
+)
 from ..protocol.process import die_with_parent, new_incarnation, own_identity
 from ..protocol.settings import Settings, load_settings
 from ..protocol.state import StateDirectory
@@ -115,6 +124,8 @@ class Worker:
         self._model: LoadedModel | None = None
         self._replica: Replica | EchoReplica | None = None
         self._running: dict[_Key, tuple[Generate | Embed, FrontendLink]] = {}
+        self._suspects: set[_Key] = set()
+        """Requests with which an earlier worker died, before their first token here."""
         self._links: dict[str, FrontendLink] = {}
         self._limit: asyncio.TimerHandle | None = None
         """Ends the draining; None before it, and once the limit has passed."""
@@ -156,8 +167,8 @@ class Worker:
 
     def _say_hello(self) -> None:
         reports = [
-            RequestReport(header.request, header.attempt, header.frontend, self._incarnation)
-            for header, _ in self._running.values()
+            RequestReport(*key, header.frontend, self._incarnation, suspect=key in self._suspects)
+            for key, (header, _) in self._running.items()
         ]
         self._scheduler.send(
             Hello(
@@ -287,8 +298,15 @@ class Worker:
                 self._bounce(header, link)
                 return
             self._running[key] = (header, link)
+            if header.suspect:
+                self._suspects.add(key)
             self._replica.submit(header, body)
-        link.send(Started(header.request, header.attempt, self._incarnation))
+        link.send(Started(*key, self._incarnation, self._context_of(header)))
+
+    def _context_of(self, header: Generate | Embed) -> int:
+        """Tokens of context that a request has here."""
+        there = self._model.context_length if self._model else 0
+        return min(there, header.context_length or there)
 
     def _can_take(self, header: Generate | Embed) -> bool:
         return (
@@ -370,6 +388,8 @@ class Worker:
             if link := self._links.get(endpoint):
                 link.send(Chunks(of_frontend))
                 keeps_up = keeps_up and not link.waits
+        if self._suspects:
+            self._clear(chunk for of_frontend in chunks.values() for chunk in of_frontend)
         for message in messages:
             match message:
                 case Finished(request, attempt) | Failed(request, attempt):
@@ -378,6 +398,7 @@ class Worker:
                     self._running[request, attempt][1].send(embedded, numbers)
                 case Released(request, attempt):
                     del self._running[request, attempt]
+                    self._suspects.discard((request, attempt))
                     self._scheduler.send(message)
                     self._leave_when_idle()
                 case Loaded(model) if self._phase is WorkerPhase.LOADING:
@@ -393,6 +414,14 @@ class Worker:
                 case _:
                     pass
         return keeps_up
+
+    def _clear(self, chunks: Iterable[Chunk]) -> None:
+        """Tells the scheduler which suspects have got further than their earlier attempts."""
+        for chunk in chunks:
+            key = (chunk.request, chunk.attempt)
+            if chunk.tokens and key in self._suspects:
+                self._suspects.remove(key)
+                self._scheduler.send(Cleared(*key))
 
 
 def main(name: str) -> int:

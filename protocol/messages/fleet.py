@@ -11,7 +11,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .failure import Failure
-from .fields import Attempt, Count, Digest, Endpoint, Incarnation, Label, Number, RequestId
+from .fields import (
+    Attempt,
+    Count,
+    Digest,
+    Endpoint,
+    Flag,
+    Incarnation,
+    Label,
+    Number,
+    RequestId,
+)
 
 
 class Role(StrEnum):
@@ -70,6 +80,8 @@ class RequestReport:
     """The frontend that owns it."""
     worker: Incarnation | None = None
     """The worker that runs it; None while it waits."""
+    suspect: Flag = False
+    """Whether it came to the worker as a suspect and is not cleared."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,9 @@ class WorkerView:
     """Requests that it works on."""
     last_used: float = 0.0
     """Any clock that grows; the least value was used least recently."""
+    suspects: int = 0
+    """Requests among those running whose earlier worker died, and that have not passed the step at
+    which it did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,8 @@ class Demand:
     """Context that a replica needs to serve it."""
     waited: float = 0.0
     """Seconds since its arrival."""
+    suspect: bool = False
+    """Whether an earlier worker died with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,8 @@ def assign(demands: list[Demand], workers: list[WorkerView], departed: int = 0) 
     `departed` workers have exited just now, and the blank ones that follow them are not here yet.
 
     - A request goes to a ready replica of its model with a free slot and enough context.
+    - Where a suspect runs, nothing follows it before it is cleared: neither another suspect, nor a
+      new request, of which nobody knows yet whether a worker survives it.
     - A model has one replica. One that is too small for a request is ended once it is idle, and
       its successor is made large enough for all that wait; streams are never reloaded beneath.
       So that it becomes idle, it gets nothing new once that request has waited for `OVERTAKEN`.
@@ -127,6 +134,8 @@ def assign(demands: list[Demand], workers: list[WorkerView], departed: int = 0) 
     largest: dict[str, int] = {}
     for demand in demands:
         largest[demand.digest] = max(largest.get(demand.digest, 0), demand.context_length)
+    guarded = {worker.id for worker in workers if worker.suspects}
+    """Workers with a suspect."""
     settled: set[str] = set()
     """Models whose next step is decided: nothing else is done about them now."""
 
@@ -138,8 +147,10 @@ def assign(demands: list[Demand], workers: list[WorkerView], departed: int = 0) 
             continue
         replica = replicas.get(demand.digest)
         if replica and demand.context_length <= replica.context_length:
-            if free_slots[replica.id] > 0:
+            if free_slots[replica.id] > 0 and replica.id not in guarded:
                 free_slots[replica.id] -= 1
+                if demand.suspect:
+                    guarded.add(replica.id)
                 actions.append(Dispatch(demand.id, replica.id))
             else:
                 settled.add(demand.digest)

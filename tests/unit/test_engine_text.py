@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import example, given
@@ -122,8 +122,11 @@ class Bytes:
         return token == END
 
 
-def begin(limit: int = 100, stops: tuple[str, ...] = (), before: Iterable[int] = ()) -> Answer:
-    return Answer(Bytes(), limit=limit, stops=StopMatcher(stops), before=before)
+def begin(
+    limit: int = 100, stops: tuple[str, ...] = (), before: Sequence[int] = (), released: int = 0
+) -> Answer:
+    matcher = StopMatcher(stops)
+    return Answer(Bytes(), limit=limit, stops=matcher, before=before, released=released)
 
 
 def feed(into: Answer, tokens: list[int]) -> str:
@@ -173,7 +176,8 @@ def test_a_second_attempt_shows_exactly_what_the_first_did_not(
 
     first = begin(limit, ("END", "ab"))
     shown = feed(first, tokens[:sent])
-    second = begin(limit, ("END", "ab"), before=first.tokens)
+    second = begin(limit, ("END", "ab"), before=first.tokens, released=len(shown))
+    assert second.pending == ""
     rest = feed(second, tokens[len(second.tokens) :])
 
     assert shown + rest == full_text
