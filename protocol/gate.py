@@ -2,8 +2,8 @@
 
 The server's end is a `Gate`: CURVE with the server's own keys, and every client's key looked up
 among those that the operator put into `PRONK_KEYS`. ZeroMQ asks the gate during each handshake;
-whoever is unknown never gets a message through. The client's end is `join_server`, with the server's public
-key, so that nobody else can play the server.
+whoever is unknown never gets a message through. The client's end is `join_server`, with the
+server's public key, so that nobody else can play the server.
 """
 
 from __future__ import annotations
@@ -116,20 +116,22 @@ class Failures:
         self._watched = socket
         self._events: Any = socket.get_monitor_socket(_EVENTS)
         self._loop.add_reader(self._events.FD, self._wake)
+        self._loop.call_soon(self._wake)  # the descriptor signals changes from a first look on
 
     def close(self) -> None:
         """Ends it, before the socket is closed."""
         self._loop.remove_reader(self._events.FD)
         self._watched.disable_monitor()
+        self._events.close(linger=0)
 
     def _wake(self) -> None:
-        while True:
+        while not self._events.closed:
             try:
                 frames = self._events.recv_multipart(_zmq.NOBLOCK)
             except _zmq.Again:
                 return
             event = parse_monitor_message(frames)
-            self._on_failure(_reason(cast(int, event["event"]), cast(int, event["value"])))
+            self._on_failure(_reason(event["event"], event["value"]))
 
 
 def _reason(event: int, value: int) -> str:

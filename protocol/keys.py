@@ -5,10 +5,10 @@ One directory (`PRONK_KEYS`) on each host. It holds what `pronk keys create NAME
     NAME.secret     the host's own pair of CURVE keys, mode 0600, never copied
     NAME.public     the public half, for the other hosts
 
-and the `.public` files that the operator copied there from other hosts. The server's pair is called
-`server`: a host that joins looks for `server.public`, and the server accepts whoever has the
-secret half of another `.public` file in its directory. Keys travel by these files and in no other way.
-The files have the form that `zmq.auth` reads.
+and the `.public` files that the operator copied there from other hosts. The server's pair is
+called `server`: a host that joins looks for `server.public`, and the server accepts whoever has the
+secret half of another `.public` file in its directory. Keys travel by these files and in no other
+way. The files have the form that `zmq.auth` reads.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import logging
 import os
 import re
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import zmq
-from zmq.auth.certs import load_certificate
+from zmq.auth import certs
 
 from .errors import Code, PronkError
 
@@ -30,6 +31,8 @@ _log = logging.getLogger(__name__)
 
 SERVER = "server"
 """Name of the server's own keys."""
+
+_load_certificate: Callable[[Path], tuple[bytes, bytes | None]] = cast(Any, certs).load_certificate
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _Z85_KEY = re.compile(rb"[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
@@ -114,13 +117,13 @@ def client_keys(directory: Path) -> ClientKeys:
     except PronkError as error:
         raise PronkError(
             Code.INVALID_REQUEST,
-            f"{error.message}; copy {server.name} from the server's PRONK_KEYS",
+            f"{error.message}; copy it from the server's PRONK_KEYS",
         ) from None
     return ClientKeys(_pair(own[0], "`pronk keys create NAME`"), public)
 
 
 def known_clients(directory: Path) -> dict[bytes, str]:
-    """Names by public key of all hosts that may join. Files that are none are left out and logged."""
+    """Names by public key of all hosts that may join. Unusable files are left out and logged."""
     known: dict[bytes, str] = {}
     for path in _files(directory, ".public"):
         if path.stem == SERVER:
@@ -159,7 +162,7 @@ def _read(path: Path) -> tuple[bytes, bytes | None]:
     try:
         if path.stat().st_size > _LARGEST:
             raise ValueError
-        keys = load_certificate(path)
+        keys = _load_certificate(path)
         if not all(_Z85_KEY.fullmatch(key) for key in keys if key is not None):
             raise ValueError
     except OSError as error:

@@ -141,8 +141,8 @@ class Settings(BaseSettings):
 
     listen_tcp: str = ""
     """Address and port on which workers of other hosts may join, for example `0.0.0.0:11500`; empty
-    for this host alone. The scheduler listens there, the frontends on the ports behind it, one each.
-    Needs keys: see PRONK_KEYS."""
+    for this host alone. The scheduler listens there, the frontends on the ports behind it, one
+    each. Needs keys: see PRONK_KEYS."""
 
     scheduler: str = ""
     """Address and port of another host's scheduler (its PRONK_LISTEN_TCP), such as

@@ -97,7 +97,7 @@ class Scheduler:
         self._state.prepare()
         self._lock = self._state.lock("scheduler")
         max_body = self._settings.max_generation_body + MIB
-        bounds = {"max_body": max_body, "outbox_bytes": 2 * max_body}
+        bounds: dict[str, Any] = {"max_body": max_body, "outbox_bytes": 2 * max_body}
         remote = open_remote(
             self._settings, [0], self._on_remote, on_stuck=self._on_stuck, **bounds
         )

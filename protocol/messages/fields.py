@@ -53,5 +53,5 @@ Endpoint = Annotated[str, Strict(), Field(max_length=256, pattern=r"^ipc://")]
 """A ZeroMQ address at which a process can be reached."""
 
 TcpEndpoint = Annotated[str, Strict(), Field(max_length=256, pattern=r"^tcp://[^\s/]+:[0-9]{1,5}$")]
-"""The same for processes of other hosts. The address `0.0.0.0` or `[::]` stands for the one at which
-the reader reaches the scheduler."""
+"""The same for processes of other hosts. The address `0.0.0.0` or `[::]` stands for the one at
+which the reader reaches the scheduler."""
