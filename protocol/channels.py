@@ -90,6 +90,7 @@ class _Channel(ABC):
         self._socket.setsockopt(zmq.RECONNECT_IVL, 20)
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
         self._malformed = RateLimitedLog(_log)
+        self._faults = RateLimitedLog(_log)
         self._wake_scheduled = False
         self._retry: asyncio.TimerHandle | None = None
         self._failures: Failures | None = None
@@ -139,7 +140,7 @@ class _Channel(ABC):
             except Exception:
                 # A fault of ours in one message must not keep those behind it from being read:
                 # the descriptor does not signal them again.
-                _log.exception("a message could not be handled")
+                self._faults.exception("a message could not be handled")
             if self._closed:
                 return
         else:

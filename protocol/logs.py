@@ -40,9 +40,19 @@ class RateLimitedLog:
 
     def warning(self, kind: str, detail: str) -> None:
         """Counts one event of `kind`; writes a line unless one was written just now."""
+        if self._due(kind):
+            self._logger.warning("%s (%d so far): %s", kind, self.counts[kind], detail)
+
+    def exception(self, kind: str) -> None:
+        """Counts the exception that is being handled, and writes it, in the same way."""
+        if self._due(kind):
+            self._logger.exception("%s (%d so far)", kind, self.counts[kind])
+
+    def _due(self, kind: str) -> bool:
         self.counts[kind] += 1
         _totals[self._logger.name, kind] += 1
         now = time.monotonic()
-        if now >= self._next.get(kind, 0.0):
+        due = now >= self._next.get(kind, 0.0)
+        if due:
             self._next[kind] = now + self._period
-            self._logger.warning("%s (%d so far): %s", kind, self.counts[kind], detail)
+        return due

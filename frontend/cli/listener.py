@@ -69,7 +69,7 @@ class Listener:
         """The ready line, once the server answers everything that a client asks first."""
         if self._url.startswith("tcp://"):
             self.starting = False
-            return f"Pronk's workers join {self._url}; how they fare stands in {self._logs}"
+            return f"Pronk's workers are ready to join {self._url}; their logs are in {self._logs}"
         if any(fetch(self._url, path) is None for path in ("/api/version", "/api/ps")):
             return None
         tags = fetch(self._url, "/api/tags")

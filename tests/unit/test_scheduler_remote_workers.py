@@ -1,4 +1,4 @@
-"""Workers of other hosts: they join over tcp, as workers only, and heartbeats alone tell of them."""
+"""Workers of other hosts: they join over tcp, as workers only, and heartbeats tell of them."""
 
 from __future__ import annotations
 
