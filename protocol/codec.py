@@ -116,8 +116,8 @@ def _validator(name: str) -> SchemaValidator:
 def _failing_fast(schema: Any) -> Any:
     """A schema that stops at the first error of a list or map.
 
-    As it is, a MiB of empty items where there should be messages takes three seconds and more than a
-    GiB, for errors that nobody reads.
+    As it is, a MiB of empty items where there should be messages takes three seconds and more than
+    a GiB, for errors that nobody reads.
     """
     if isinstance(schema, list):
         return [_failing_fast(part) for part in cast(list[Any], schema)]

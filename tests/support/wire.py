@@ -56,10 +56,11 @@ def _dataclass(
     schema: Any, definitions: dict[str, Any], fixed: dict[str, st.SearchStrategy[Any]]
 ) -> st.SearchStrategy[Any]:
     fields = {
-        field["name"]: fixed.get(field["name"]) or _strategy(field["schema"], definitions)
+        field["name"]: _strategy(field["schema"], definitions)
         for field in schema["schema"]["fields"]
+        if field["name"] not in fixed
     }
-    return st.builds(schema["cls"], **fields)
+    return st.builds(schema["cls"], **fields, **fixed)
 
 
 def _strategy(schema: Any, definitions: dict[str, Any]) -> st.SearchStrategy[Any]:
