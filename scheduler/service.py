@@ -241,7 +241,9 @@ class Scheduler:
         self._dispatcher.admit(Waiting(header, frontend.id, body))
 
     def _on_preload(self, frontend: Frontend, header: Preload, body: bytes) -> None:
-        self._dispatcher.admit(Waiting(header, frontend.id))
+        waiting = Waiting(header, frontend.id)
+        if waiting.key not in self._fleet.waiting and not self._fleet.runs(waiting.key):
+            self._dispatcher.admit(waiting)
 
     def _on_evict(self, frontend: Frontend, message: Evict, body: bytes) -> None:
         for worker in list(self._fleet.workers.values()):

@@ -26,6 +26,7 @@ from pronk.protocol.messages.fleet import (
     SchedulerHeartbeat,
     WorkerPhase,
 )
+from pronk.protocol.messages.generation import Generate, Preload
 from pronk.protocol.messages.library import ModelDetails, ModelFacts
 from pronk.protocol.messages.placement import Loaded, Outcome, Released
 from pronk.protocol.messages.status import ListRunning, RunningList
@@ -239,6 +240,16 @@ async def play(steps: list[Any], directory: str, clock: Clock) -> None:
         assert_consistent(play.scheduler)
     finally:
         play.close()
+
+
+async def test_a_preload_under_the_id_of_a_waiting_request_does_not_take_its_place(stage: Stage):
+    frontend = stage.frontend()
+    header = frontend.generate()
+    frontend.send(Preload(header.request, "model", header.digest, header.caller))
+    worker = stage.worker()
+    await worker.load()
+    assert (await worker.expect(Generate))[0] == header
+    assert stage.scheduler._fleet.waiting_bytes == 0
 
 
 @settings(
