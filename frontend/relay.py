@@ -18,6 +18,7 @@ from typing import Any
 from ..protocol.channels import DEFAULT_OUTBOX_BYTES, Router
 from ..protocol.codec import MAX_HEADER, VERSION
 from ..protocol.deadline import deadline_exceeded, is_over
+from ..protocol.doors import Doors, open_remote
 from ..protocol.errors import Code, PronkError
 from ..protocol.logs import RateLimitedLog
 from ..protocol.messages.embedding import Embed, Embedded
@@ -90,7 +91,14 @@ class Relay:
         state = StateDirectory(settings.state)
         self.endpoint = state.frontend(self.incarnation)
         self._identity = own_identity()
-        self._router = Router(self.endpoint, self._from_worker, self._forget_worker)
+        remote = open_remote(
+            settings,
+            range(1, settings.frontends + 1),
+            self._from_worker,
+            on_stuck=self._forget_worker,
+        )
+        self.tcp_endpoint = remote.endpoint if remote else None
+        self._router = Doors(Router(self.endpoint, self._from_worker, self._forget_worker), remote)
         self._link = SchedulerLink(
             state.scheduler,
             self.incarnation,

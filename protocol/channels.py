@@ -12,6 +12,7 @@ wake-up of the event loop costs more than reading a message.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from abc import ABC, abstractmethod
@@ -22,6 +23,8 @@ from typing import Any, cast
 import zmq
 
 from .codec import MAX_HEADER, MalformedMessage, join, split
+from .gate import Failures, Gate, join_server
+from .keys import ClientKeys
 from .logs import RateLimitedLog
 
 _log = logging.getLogger(__name__)
@@ -37,6 +40,8 @@ _LARGE = 1024 * 1024
 
 _READ_BATCH = 64
 _RETRY_SECONDS = 0.005
+_CONNECT_AGAIN_SECONDS = 3.0
+"""After a failed handshake: ZeroMQ gives a connection up whose keys were refused."""
 
 
 class Outbox:
@@ -73,10 +78,10 @@ class Outbox:
 class _Channel(ABC):
     """What `Router` and `Dealer` share: options, the reading loop, the writing tick."""
 
-    def __init__(self, kind: int, max_body: int) -> None:
+    def __init__(self, kind: int, max_body: int, context: Any = None) -> None:
         self._loop = asyncio.get_running_loop()
         # Any: pyzmq generates its option names, so its stubs leave them partly untyped.
-        self._socket = cast(Any, zmq.Context.instance()).socket(kind)
+        self._socket = cast(Any, context or zmq.Context.instance()).socket(kind)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._socket.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
@@ -85,8 +90,10 @@ class _Channel(ABC):
         self._socket.setsockopt(zmq.RECONNECT_IVL, 20)
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
         self._malformed = RateLimitedLog(_log)
+        self._faults = RateLimitedLog(_log)
         self._wake_scheduled = False
         self._retry: asyncio.TimerHandle | None = None
+        self._failures: Failures | None = None
         self._closed = False
 
     def _attach(self) -> None:
@@ -105,6 +112,8 @@ class _Channel(ABC):
         if self._retry:
             self._retry.cancel()
         self._loop.remove_reader(self._socket.FD)
+        if self._failures:
+            self._failures.close()
         self._socket.close(linger=int(linger * 1000))
 
     def _schedule_wake(self) -> None:
@@ -131,7 +140,7 @@ class _Channel(ABC):
             except Exception:
                 # A fault of ours in one message must not keep those behind it from being read:
                 # the descriptor does not signal them again.
-                _log.exception("a message could not be handled")
+                self._faults.exception("a message could not be handled")
             if self._closed:
                 return
         else:
@@ -179,7 +188,8 @@ class Router(_Channel):
     """A socket that many peers connect to, each known by its identity.
 
     `on_message(peer, message, body)` gets everything that arrives and is a message.
-    `on_stuck(peer)` hears of a peer that was given up; what waited for it is dropped.
+    `on_stuck(peer)` hears of a peer that was given up; what waited for it is dropped. On tcp there
+    is a `gate`, which lets in whom it knows.
     """
 
     def __init__(
@@ -188,11 +198,13 @@ class Router(_Channel):
         on_message: Callable[[str, Any, bytes], None],
         on_stuck: Callable[[str], None] = lambda peer: None,
         *,
+        gate: Gate | None = None,
         max_body: int = 0,
         outbox_bytes: int = DEFAULT_OUTBOX_BYTES,
         patience: float = DEFAULT_PATIENCE,
     ) -> None:
-        super().__init__(zmq.ROUTER, max_body)
+        """Raises `zmq.ZMQError` when the endpoint cannot be had."""
+        super().__init__(zmq.ROUTER, max_body, gate.context if gate else None)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
         self._on_message = on_message
@@ -200,7 +212,18 @@ class Router(_Channel):
         self._outbox_bytes = outbox_bytes
         self._patience = patience
         self._outboxes: dict[str, Outbox] = {}
-        self._socket.bind(endpoint)
+        try:
+            if gate:
+                gate.guard(self._socket, endpoint)
+            self._socket.bind(endpoint)
+        except zmq.ZMQError:
+            self._closed = True
+            self._socket.close(linger=0)
+            raise
+        if gate:
+            self._failures = Failures(
+                self._socket, lambda reason: gate.log.warning("refused connection", reason)
+            )
         self._attach()
 
     def send(self, peer: str, message: Any, body: bytes = b"") -> bool:
@@ -229,6 +252,10 @@ class Router(_Channel):
 
     def _received(self, frames: list[bytes]) -> None:
         peer = frames[0].decode("ascii", "replace")
+        if not (frames[0].isascii() and peer.isprintable()):
+            # It would go into logs, and no answer would find the way back.
+            self._malformed.warning("malformed message", f"from an identity like {frames[0]!r:.80}")
+            return
         if decoded := self._decode(frames[1:], peer):
             self._on_message(peer, *decoded)
 
@@ -264,7 +291,7 @@ class Dealer(_Channel):
 
     `on_message(message, body)` gets everything that arrives and is a message. `on_stuck()` hears
     that the other side took nothing for `patience` seconds; what waited is dropped then, and the
-    connection goes on trying.
+    connection goes on trying. With `keys` it is one over tcp, whose failures are logged.
     """
 
     def __init__(
@@ -274,10 +301,12 @@ class Dealer(_Channel):
         on_message: Callable[[Any, bytes], None],
         on_stuck: Callable[[], None] = lambda: None,
         *,
+        keys: ClientKeys | None = None,
         max_body: int = 0,
         outbox_bytes: int = DEFAULT_OUTBOX_BYTES,
         patience: float = DEFAULT_PATIENCE,
     ) -> None:
+        """Raises `zmq.ZMQError` when the endpoint is none."""
         super().__init__(zmq.DEALER, max_body)
         self._socket.setsockopt(zmq.IDENTITY, identity.encode())
         self._endpoint = endpoint
@@ -286,7 +315,18 @@ class Dealer(_Channel):
         self._outbox_bytes = outbox_bytes
         self._patience = patience
         self._outbox = Outbox(outbox_bytes)
-        self._socket.connect(endpoint)
+        self._troubles = RateLimitedLog(_log)
+        self._reconnecting: asyncio.TimerHandle | None = None
+        try:
+            if keys:
+                join_server(self._socket, endpoint, keys)
+            self._socket.connect(endpoint)
+        except zmq.ZMQError:
+            self._closed = True
+            self._socket.close(linger=0)
+            raise
+        if keys:
+            self._failures = Failures(self._socket, self._not_connected)
         self._attach()
 
     @property
@@ -312,6 +352,26 @@ class Dealer(_Channel):
             return
         if time.monotonic() - self._outbox.since > self._patience:
             self._outbox = Outbox(self._outbox_bytes)
+            if self._failures:
+                self._not_connected("nobody there takes a message")
             self._on_stuck()
         else:
             self._retry_later()
+
+    def close(self, linger: float = 0.0) -> None:
+        """As for every channel; nothing tries to connect any more, either."""
+        if self._reconnecting:
+            self._reconnecting.cancel()
+        super().close(linger)
+
+    def _not_connected(self, reason: str) -> None:
+        self._troubles.warning("no connection", f"{self._endpoint}: {reason}; trying again")
+        if self._reconnecting is None and not self._closed:
+            self._reconnecting = self._loop.call_later(_CONNECT_AGAIN_SECONDS, self._connect_again)
+
+    def _connect_again(self) -> None:
+        self._reconnecting = None
+        with contextlib.suppress(zmq.ZMQError):  # ZeroMQ has forgotten it already
+            self._socket.disconnect(self._endpoint)
+        self._socket.connect(self._endpoint)
+        self._schedule_wake()

@@ -19,6 +19,16 @@ def configure_logging(role: str, level: str) -> None:
     )
 
 
+_totals: Counter[tuple[str, str]] = Counter()
+
+
+def counted() -> dict[tuple[str, str], int]:
+    """How often each thing happened in this process that is logged with a limit, by the names of
+    its logger and its kind.
+    """
+    return dict(_totals)
+
+
 class RateLimitedLog:
     """Logs what hostile or broken peers cause: counted always, written at most every `period` s."""
 
@@ -30,8 +40,19 @@ class RateLimitedLog:
 
     def warning(self, kind: str, detail: str) -> None:
         """Counts one event of `kind`; writes a line unless one was written just now."""
-        self.counts[kind] += 1
-        now = time.monotonic()
-        if now >= self._next.get(kind, 0.0):
-            self._next[kind] = now + self._period
+        if self._due(kind):
             self._logger.warning("%s (%d so far): %s", kind, self.counts[kind], detail)
+
+    def exception(self, kind: str) -> None:
+        """Counts the exception that is being handled, and writes it, in the same way."""
+        if self._due(kind):
+            self._logger.exception("%s (%d so far)", kind, self.counts[kind])
+
+    def _due(self, kind: str) -> bool:
+        self.counts[kind] += 1
+        _totals[self._logger.name, kind] += 1
+        now = time.monotonic()
+        due = now >= self._next.get(kind, 0.0)
+        if due:
+            self._next[kind] = now + self._period
+        return due

@@ -34,6 +34,8 @@ from pydantic_settings import (
 from .durations import parse_duration
 from .errors import Code, PronkError
 from .messages.placement import CacheType, FlashAttention
+from .state import StateDirectory
+from .tcp import join_tcp, split_tcp
 
 DEFAULT_PORT = 11434
 MIB = 1024 * 1024
@@ -136,6 +138,19 @@ class Settings(BaseSettings):
     frontends: int = Field(2, ge=1, le=64)
     """Frontend processes, which share one listening socket. With two or more, connections are
     accepted even in the moment after one of them died."""
+
+    listen_tcp: str = ""
+    """Address and port on which workers of other hosts may join, for example `0.0.0.0:11500`; empty
+    for this host alone. The scheduler listens there, the frontends on the ports behind it, one
+    each. Needs keys: see PRONK_KEYS."""
+
+    scheduler: str = ""
+    """Address and port of another host's scheduler (its PRONK_LISTEN_TCP), such as
+    `gpu-host.example.org:11500`. `pronk serve` then runs workers only, which join it."""
+
+    keys: Directory | None = None
+    """Directory of the keys with which hosts know each other, made by `pronk keys create`. Default:
+    the folder `keys` in PRONK_STATE."""
 
     threads: int = Field(os.cpu_count() or 1, ge=1, le=1024)
     """CPU threads of the engine in each worker that has a model."""
@@ -274,11 +289,33 @@ class Settings(BaseSettings):
             )
         return value
 
+    @field_validator("listen_tcp")
+    @classmethod
+    def _bindable(cls, value: str, info: ValidationInfo) -> str:
+        if not value:
+            return value
+        address, port = split_tcp(value)
+        if port + info.data.get("frontends", 0) > 65535:
+            raise ValueError("leaves no room for the frontends' ports behind it")
+        return join_tcp(address, port)
+
+    @field_validator("scheduler")
+    @classmethod
+    def _joinable(cls, value: str, info: ValidationInfo) -> str:
+        if value and info.data.get("listen_tcp"):
+            raise ValueError("a host that joins another one's scheduler has no PRONK_LISTEN_TCP")
+        return join_tcp(*split_tcp(value)) if value else value
+
     @field_validator("host")
     @classmethod
     def _listenable(cls, value: str) -> str:
         address, port = split_host(value)
         return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+    @property
+    def keys_directory(self) -> Path:
+        """`keys`, or its default."""
+        return self.keys or StateDirectory(self.state).keys
 
     @property
     def address(self) -> tuple[str, int]:

@@ -62,6 +62,11 @@ class StateDirectory:
         """Where the scheduler is reached by an operator."""
         return f"ipc://{self._socket('control')}"
 
+    @property
+    def keys(self) -> Path:
+        """Where the keys of this host lie, unless PRONK_KEYS names another directory."""
+        return self.root / "keys"
+
     def frontend(self, incarnation: str) -> str:
         """Where one life of one frontend is reached."""
         return f"ipc://{self._socket('frontend-' + incarnation)}"

@@ -12,7 +12,7 @@ import logging
 import signal
 from collections.abc import Callable
 
-from ..protocol.channels import Router
+from ..protocol.doors import Doors
 from ..protocol.errors import Code, PronkError
 from ..protocol.messages.failure import Failure
 from ..protocol.messages.generation import Failed, Lost, Preload, Preloaded
@@ -43,7 +43,7 @@ class Dispatcher:
         self,
         settings: Settings,
         fleet: Fleet,
-        router: Router,
+        router: Doors,
         store: Questions,
         on_unwatched_death: Callable[[Worker], None],
     ) -> None:
@@ -67,7 +67,7 @@ class Dispatcher:
     @property
     def settled(self) -> bool:
         """Whether everybody who outlived an earlier scheduler has had the time to say so."""
-        return now() >= self._settled or len(self._fleet.workers) >= self._settings.workers
+        return now() >= self._settled or self._everybody_is_here()
 
     def admit(self, waiting: Waiting) -> None:
         """Queues a request and serves it at once where that can be; refuses it beyond the bound."""
@@ -115,14 +115,17 @@ class Dispatcher:
         finally:
             self._advancing = False
 
+    def _everybody_is_here(self) -> bool:
+        here = sum(not worker.remote for worker in self._fleet.workers.values())
+        return here >= self._settings.workers
+
     def _advance(self) -> None:
         self._answer_preloads()
         demands = self._fleet.demands(self._settings.context_length)
         if not demands:
             self._expire()
             return
-        views = [worker.view for worker in self._fleet.workers.values()]
-        for action in assign(demands, views, self._fleet.departed(now())):
+        for action in assign(demands, self._fleet.views(), self._fleet.departed(now())):
             worker = self._fleet.workers.get(action.worker)
             if worker is None:
                 continue  # an earlier action found that it is gone; the next look sees that
@@ -203,6 +206,8 @@ class Dispatcher:
             worker.enter(WorkerState.ENDING, now())
         if worker.pidfd is None:
             # On another host, dead before it was greeted, or no pidfd here: all that can be done.
+            # If it lives, and ever hears of it, it ends.
+            self._router.send(worker.id, Unload(reason))
             self._on_unwatched_death(worker)
             return
         with contextlib.suppress(ProcessLookupError):  # dead already, and about to be noticed

@@ -7,13 +7,14 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..protocol.lifecycle import Lifecycle
 from ..protocol.messages.embedding import Embed
 from ..protocol.messages.fleet import LoadedModel, ProcessIdentity
 from ..protocol.messages.generation import Generate, Preload
 from ..protocol.messages.library import ModelFacts
+from .absences import Absences
 from .policies.assignment import Demand, WorkerState, WorkerView
 from .policies.loading import context_for
 
@@ -50,6 +51,8 @@ class Peer:
     """Monotonic time of its last message."""
     name: str = ""
     """What its supervisor calls it, the same over restarts."""
+    remote: bool = field(default=False, kw_only=True)
+    """Whether it joined from another host: no pidfd watches it, and no signal reaches it."""
 
 
 @dataclass(slots=True)
@@ -168,8 +171,19 @@ class Fleet:
         """By digest, which they belong to for ever."""
         self.drained_devices: set[str] = set()
         """Names of the devices on which nothing is to be placed until an operator allows it."""
+        self.absences = Absences()
         self._departures: deque[float] = deque()
         """When workers died whose successors have not come yet."""
+
+    def views(self) -> list[WorkerView]:
+        """All workers, as the policies see them."""
+        moment = now()
+        return [
+            replace(worker.view, lacks=self.absences.of(worker.process, moment))
+            if worker.remote
+            else worker.view
+            for worker in self.workers.values()
+        ]
 
     def forgive(self, seconds: float) -> None:
         """Does not count a time in which the scheduler itself heard nobody."""

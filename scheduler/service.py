@@ -17,6 +17,7 @@ from typing import Any
 from ..protocol.channels import Router
 from ..protocol.codec import VERSION
 from ..protocol.deadline import deadline_exceeded, is_over
+from ..protocol.doors import Doors, open_remote
 from ..protocol.errors import Code
 from ..protocol.logs import RateLimitedLog
 from ..protocol.messages.embedding import Embed
@@ -56,7 +57,11 @@ CLAIM_SECONDS = 5.0
 the end of an answer may then be on its way."""
 
 SILENCE = 15.0
-"""Seconds without a heartbeat after which a frontend that no pidfd watches counts as gone."""
+"""Seconds without a heartbeat after which a peer that no pidfd watches counts as gone."""
+
+UNREACHABLE = 3.0
+"""Seconds without a heartbeat after which a worker that no pidfd watches counts as gone where its
+connection is gone, too: what broke for another reason is connected again within half a second."""
 
 STANDSTILL = 3.0
 """Seconds by which a tick is late when this process itself was stopped, not its peers."""
@@ -98,13 +103,12 @@ class Scheduler:
         self._state.prepare()
         self._lock = self._state.lock("scheduler")
         max_body = self._settings.max_generation_body + MIB
-        self._router = Router(
-            self._state.scheduler,
-            self._on_message,
-            self._on_stuck,
-            max_body=max_body,
-            outbox_bytes=2 * max_body,
+        bounds: dict[str, Any] = {"max_body": max_body, "outbox_bytes": 2 * max_body}
+        remote = open_remote(
+            self._settings, [0], self._on_remote, on_stuck=self._on_stuck, **bounds
         )
+        local = Router(self._state.scheduler, self._on_message, self._on_stuck, **bounds)
+        self._router = Doors(local, remote)
         self._store = Questions(self._state.store)
         self._dispatcher = Dispatcher(
             self._settings, self._fleet, self._router, self._store, self._worker_gone
@@ -151,27 +155,49 @@ class Scheduler:
             return
         self._odd.warning("unexpected message", f"{name} from {sender}")
 
-    def _on_hello(self, sender: str, hello: Hello) -> None:
+    def _on_remote(self, sender: str, message: Any, body: bytes) -> None:
+        """A peer of another host spoke. It may be a worker, and nobody who is known here."""
+        worker = self._fleet.workers.get(sender)
+        if sender in self._fleet.frontends or (worker and not worker.remote):
+            self._odd.warning("impostor", f"{sender} is known, and not of another host")
+        elif isinstance(message, Hello) and message.role is not Role.WORKER:
+            self._refuse(sender, message, "only workers may join from other hosts")
+        elif isinstance(message, Hello):
+            self._on_hello(sender, message, remote=True)
+        else:
+            self._on_message(sender, message, body)
+
+    def _refuse(self, sender: str, hello: Hello, reason: str) -> None:
+        self._odd.warning("refused", f"{hello.role} {sender}: {reason}")
+        self._router.send(sender, Refused(Failure(Code.INVALID_REQUEST, reason)))
+
+    def _on_hello(self, sender: str, hello: Hello, *, remote: bool = False) -> None:
         if hello.version != VERSION or hello.incarnation != sender:
             reason = f"protocol version {hello.version} is not {VERSION}"
             if hello.incarnation != sender:
                 reason = "the incarnation is not the socket's identity"
-            self._odd.warning("refused", f"{hello.role} {sender}: {reason}")
-            self._router.send(sender, Refused(Failure(Code.INVALID_REQUEST, reason)))
+            self._refuse(sender, hello, reason)
             return
         if hello.role is Role.WORKER:
-            self._greet_worker(sender, hello)
+            self._greet_worker(sender, hello, remote)
         else:
             self._greet_frontend(sender, hello)
         self._router.send(sender, SchedulerHeartbeat(self._boot_id))
         self._dispatcher.advance()
 
-    def _greet_worker(self, sender: str, hello: Hello) -> None:
+    def _greet_worker(self, sender: str, hello: Hello, remote: bool) -> None:
         if sender in self._fleet.workers:
             return
         moment = now()
         worker = Worker(
-            sender, hello.process, None, moment, hello.name, since=moment, progressed=moment
+            sender,
+            hello.process,
+            None,
+            moment,
+            hello.name,
+            since=moment,
+            progressed=moment,
+            remote=remote,
         )
         if hello.phase in (WorkerPhase.READY, WorkerPhase.DRAINING) and hello.model:
             worker.state = WorkerState(hello.phase)
@@ -245,7 +271,9 @@ class Scheduler:
         self._dispatcher.admit(Waiting(header, frontend.id, body))
 
     def _on_preload(self, frontend: Frontend, header: Preload, body: bytes) -> None:
-        self._dispatcher.admit(Waiting(header, frontend.id))
+        waiting = Waiting(header, frontend.id)
+        if waiting.key not in self._fleet.waiting and not self._fleet.runs(waiting.key):
+            self._dispatcher.admit(waiting)
 
     def _on_evict(self, frontend: Frontend, message: Evict, body: bytes) -> None:
         for worker in list(self._fleet.workers.values()):
@@ -295,7 +323,11 @@ class Scheduler:
         if worker.state is not WorkerState.LOADING:
             return
         _log.warning("worker %s: %s", worker.id, message.failure.message)
-        self._dispatcher.load_failed(worker, message.failure, again=False)
+        if worker.remote and message.failure.code is Code.NOT_FOUND:
+            # Its host lacks the file; another worker's has it.
+            self._fleet.absences.note(worker.process, message.digest, now())
+        else:
+            self._dispatcher.load_failed(worker, message.failure, again=False)
         # It waits for this word, so that its reason cannot be overtaken by its death.
         self._dispatcher.end(worker, "its model could not be loaded")
         self._dispatcher.advance()
@@ -364,7 +396,7 @@ class Scheduler:
 
     def _watch(self, peer: Peer, gone: Callable[[], None]) -> None:
         """Has `gone` called when the peer's process dies, where the host can tell."""
-        peer.pidfd = open_pidfd(peer.process)
+        peer.pidfd = None if peer.remote else open_pidfd(peer.process)
         if peer.pidfd is not None:
             asyncio.get_running_loop().add_reader(peer.pidfd, gone)
 
@@ -401,8 +433,15 @@ class Scheduler:
                     late = moment - worker.since > self._settings.load_timeout
                     self._dispatcher.load_broken(worker, reason, again=not late)
                 self._dispatcher.kill(worker, reason)
-            else:
-                self._router.send(worker.id, beat)
+            elif worker.pidfd is None and moment - worker.heard > SILENCE:
+                # Not its model's fault: the host may be gone, or the network.
+                self._dispatcher.kill(worker, "it is not heard of any more")
+            elif (
+                not self._router.send(worker.id, beat)
+                and worker.pidfd is None
+                and moment - worker.heard > UNREACHABLE
+            ):
+                self._worker_gone(worker)
         for frontend in list(self._fleet.frontends.values()):
             silent = moment - frontend.heard > SILENCE
             if silent and frontend.pidfd is None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..protocol.channels import Dealer
+from ..protocol.keys import ClientKeys
 
 
 class FrontendLink:
@@ -22,6 +23,7 @@ class FrontendLink:
         identity: str,
         on_message: Callable[[FrontendLink, Any], None],
         on_stuck: Callable[[FrontendLink], None],
+        keys: ClientKeys | None = None,
     ) -> None:
         """Raises `zmq.ZMQError` when the endpoint is none."""
         self.endpoint = endpoint
@@ -33,6 +35,7 @@ class FrontendLink:
             identity,
             lambda message, body: on_message(self, message),
             self._give_up,
+            keys=keys,
         )
 
     def send(self, message: Any, body: bytes = b"") -> None:

@@ -75,6 +75,7 @@ from . import warm  # noqa: F401  paid for while blank
 from .crashes import CrashRecord
 from .echo import EchoReplica
 from .frontends import FrontendLink
+from .home import Home
 from .inference.messages import WithNumbers
 from .inference.replica import Replica
 
@@ -114,11 +115,12 @@ _LIFE = Lifecycle(
 class Worker:
     """The main thread's part: talks to the scheduler and to frontends, commands the engine."""
 
-    def __init__(self, settings: Settings, state: StateDirectory, name: str) -> None:
+    def __init__(self, settings: Settings, home: Home, name: str) -> None:
         self._name = name
         self._drain_timeout = settings.drain_timeout
         # A body grows a little on its way from JSON, and by the tokens of an earlier attempt.
         self._max_body = 2 * settings.max_generation_body
+        self._home = home
         self._incarnation = new_incarnation()
         self._phase = WorkerPhase.BLANK
         self._model: LoadedModel | None = None
@@ -134,10 +136,11 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._exit: asyncio.Future[int] = self._loop.create_future()
         self._scheduler = Dealer(
-            state.scheduler,
+            home.scheduler,
             self._incarnation,
             self._on_scheduler,
             self._on_scheduler_stuck,
+            keys=home.keys,
             max_body=self._max_body,
         )
 
@@ -229,8 +232,15 @@ class Worker:
     def _load(self, load: Load) -> None:
         _log.info("loading %s", load.model.name)
         self._enter(WorkerPhase.LOADING)
-        kind = Replica if load.model.weights else EchoReplica
-        self._replica = kind(load, self._max_body, self._on_engine)
+        if not load.model.weights:
+            self._replica = EchoReplica(load, self._max_body, self._on_engine)
+            return
+        try:
+            load = self._home.load(load)
+        except PronkError as error:
+            self._on_engine([LoadFailed(load.model.digest, Failure.of(error))])
+            return
+        self._replica = Replica(load, self._max_body, self._on_engine)
 
     def _unload(self, reason: str) -> None:
         _log.info("unloading: %s", reason)
@@ -288,7 +298,7 @@ class Worker:
     # --- requests
 
     def _accept(self, header: Generate | Embed, body: bytes) -> None:
-        link = self._link(header.reply_to)
+        link = self._link(header)
         if link is None:
             self._release_unstarted(header)
             return
@@ -332,17 +342,22 @@ class Worker:
 
     # --- frontends
 
-    def _link(self, endpoint: str) -> FrontendLink | None:
-        link = self._links.get(endpoint)
-        if link is None:
-            try:
-                link = FrontendLink(
-                    endpoint, self._incarnation, self._on_frontend, self._on_frontend_stuck
-                )
-            except zmq.ZMQError as error:
-                self._ignored.warning("unusable endpoint", str(error))
-                return None
-            self._links[endpoint] = link
+    def _link(self, header: Generate | Embed) -> FrontendLink | None:
+        try:
+            endpoint = self._home.reply_to(header)
+            if link := self._links.get(endpoint):
+                return link
+            link = FrontendLink(
+                endpoint,
+                self._incarnation,
+                self._on_frontend,
+                self._on_frontend_stuck,
+                self._home.keys,
+            )
+        except (zmq.ZMQError, ValueError) as error:
+            self._ignored.warning("unusable endpoint", str(error))
+            return None
+        self._links[endpoint] = link
         return link
 
     def _on_frontend(self, link: FrontendLink, message: Any) -> None:
@@ -433,6 +448,7 @@ def main(name: str) -> int:
         settings = load_settings()
         state = StateDirectory(settings.state)
         state.prepare()
+        home = Home.of(settings, state)
     except PronkError as error:
         print(error.message, file=sys.stderr)
         return 1
@@ -450,7 +466,7 @@ def main(name: str) -> int:
     threading.stack_size(_STACK)
 
     async def live() -> int:
-        return await Worker(settings, state, name).run()
+        return await Worker(settings, home, name).run()
 
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     status = runner.run(live())

@@ -73,6 +73,76 @@ def serve(
 
 
 @app.command()
+def worker(
+    join: Annotated[
+        str,
+        typer.Option(
+            help="Address of the other host's scheduler, such as gpu-host:11500; wins over "
+            "PRONK_SCHEDULER."
+        ),
+    ] = "",
+    keys: Annotated[
+        str | None,
+        typer.Option(help="Directory of the keys; wins over PRONK_KEYS."),
+    ] = None,
+    models: Annotated[
+        str | None,
+        typer.Option(help="Directory of this host's model library; wins over PRONK_MODELS."),
+    ] = None,
+) -> None:
+    """Run this host's workers in the foreground for the server of another host; Ctrl-C ends them.
+
+    There are PRONK_WORKERS of them. The other host has to listen on PRONK_LISTEN_TCP, and each of
+    the two has to have the other's public key: see `pronk keys create`.
+    """
+    from .serve import become_supervisord
+
+    values = (("PRONK_SCHEDULER", join or None), ("PRONK_KEYS", keys), ("PRONK_MODELS", models))
+    for variable, value in values:
+        if value is not None:
+            os.environ[variable] = value
+    try:
+        become_supervisord(workers_only=True)
+    except PronkError as error:
+        raise _fail(error) from None
+
+
+_keys = typer.Typer(no_args_is_help=True, help="Keys with which hosts know each other.")
+app.add_typer(_keys, name="keys")
+
+_KeysDirectory = Annotated[
+    str | None, typer.Option("--keys", help="Directory of the keys; wins over PRONK_KEYS.")
+]
+
+
+@_keys.command("create")
+def create_keys(
+    name: Annotated[
+        str, typer.Argument(help="`server` on the host of the scheduler, else this host's name.")
+    ],
+    directory: _KeysDirectory = None,
+) -> None:
+    """Make this host's keys: a secret file that stays here, and a public one for other hosts."""
+    from .keys import create
+
+    try:
+        typer.echo(create(name, directory))
+    except PronkError as error:
+        raise _fail(error) from None
+
+
+@_keys.command("list")
+def list_keys(directory: _KeysDirectory = None) -> None:
+    """Show this host's keys, and whom it knows."""
+    from .keys import describe
+
+    try:
+        typer.echo(describe(directory))
+    except PronkError as error:
+        raise _fail(error) from None
+
+
+@app.command()
 def demo(
     prompt: Annotated[
         str, typer.Argument(help="What to ask the demo model.")

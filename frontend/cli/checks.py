@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 
 from ...protocol.errors import Code, PronkError
+from ...protocol.keys import client_keys, server_keys
 from ...protocol.settings import Settings
 from ...protocol.state import StateDirectory
 
@@ -22,7 +23,12 @@ def check(settings: Settings) -> None:
     lock = state.lock("scheduler")
     try:
         _check_library(settings.models)
-        _check_address(*settings.address)
+        if settings.scheduler:
+            client_keys(settings.keys_directory)
+        else:
+            _check_address(*settings.address)
+        if settings.listen_tcp:
+            server_keys(settings.keys_directory)
         state.remove_stale_sockets()
     finally:
         os.close(lock)

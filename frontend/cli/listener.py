@@ -2,6 +2,9 @@
 
 usage: python -m pronk.frontend.cli.listener URL LOGS
 
+Of workers that join another host's scheduler the URL is the scheduler's, and there is nothing to
+wait for: whether it lets them in stands in their logs.
+
 It speaks supervisor's event protocol on its standard input and output, and answers every event
 with what the `console` shall show. A process that reached FATAL (it failed to start four times) is
 the end of the server. That the server is ready is no event of supervisord's: it is found out over
@@ -64,6 +67,9 @@ class Listener:
 
     def look(self) -> str | None:
         """The ready line, once the server answers everything that a client asks first."""
+        if self._url.startswith("tcp://"):
+            self.starting = False
+            return f"Pronk's workers are ready to join {self._url}; their logs are in {self._logs}"
         if any(fetch(self._url, path) is None for path in ("/api/version", "/api/ps")):
             return None
         tags = fetch(self._url, "/api/tags")

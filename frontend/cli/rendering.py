@@ -24,6 +24,7 @@ SOURCE = Path(__file__).parents[2] / "supervisord.conf"
 """The one description of the processes: beside the rooms, in a checkout and when installed."""
 
 _FRONTENDS = "fcgi-program:pronk-frontend"
+_WORKERS = "program:pronk-worker"
 _PLACEHOLDER = re.compile(r"%\(ENV_(PRONK_[A-Z]+)\)s")
 _UNSPEAKABLE = re.compile(r"[\r\n\0]|\s[;#]|^\s|\s$")
 
@@ -36,6 +37,7 @@ def render_for_serve(settings: Settings) -> str:
     config = _programs(settings, environment="")
     state = StateDirectory(settings.state)
     processes = settings.workers + settings.frontends
+    subject = settings.scheduler or reachable_url(*settings.address)
     config["supervisord"] = {
         "nodaemon": "true",
         "silent": "true",
@@ -57,7 +59,7 @@ def render_for_serve(settings: Settings) -> str:
                 "-P",  # a folder called `pronk` where the server was started is not the package
                 "-m",
                 "pronk.frontend.cli.listener",
-                _value("PRONK_HOST", reachable_url(*settings.address)),
+                _value("PRONK_HOST", subject),
                 _value("PRONK_STATE", str(state.logs)),
             ]
         ),
@@ -121,7 +123,11 @@ def _programs(settings: Settings, environment: str) -> configparser.RawConfigPar
     for section in config.sections():
         for option, text in config.items(section):
             config[section][option] = _PLACEHOLDER.sub(lambda match: values[match[1]], text)
-    if not _is_ipv4(address):
+    if settings.scheduler:  # another host's
+        for section in config.sections():
+            if section != _WORKERS:
+                config.remove_section(section)
+    elif not _is_ipv4(address):
         frontends = dict(config[_FRONTENDS])
         del frontends["socket"]
         config.remove_section(_FRONTENDS)

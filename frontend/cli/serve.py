@@ -6,6 +6,7 @@ import os
 import sys
 from typing import NoReturn
 
+from ...protocol.errors import Code, PronkError
 from ...protocol.process import SUPERVISOR_PID
 from ...protocol.settings import load_settings
 from ...protocol.state import StateDirectory
@@ -13,13 +14,18 @@ from .checks import check, free_port
 from .rendering import render_for_serve
 
 
-def become_supervisord() -> NoReturn:
+def become_supervisord(*, workers_only: bool = False) -> NoReturn:
     """Checks everything, writes supervisord's configuration, and replaces this process by it.
 
     Port 0 stands for any free one, which the ready line then names. Raises `PronkError`, with
-    nothing started, when the server could not run.
+    nothing started, when the server could not run, or would be one where only workers were asked
+    for.
     """
     settings = load_settings()
+    if workers_only and not settings.scheduler:
+        raise PronkError(
+            Code.INVALID_REQUEST, "which scheduler? Name it with --join, or in PRONK_SCHEDULER"
+        )
     address, port = settings.address
     if port == 0:
         settings = load_settings(PRONK_HOST=_host(address, free_port(address)))

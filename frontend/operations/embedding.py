@@ -156,6 +156,7 @@ class Embeddings:
             caller=caller,
             frontend=self._relay.incarnation,
             reply_to=self._relay.endpoint,
+            reply_to_tcp=self._relay.tcp_endpoint,
             cost=sum(size_of(text) // BYTES_PER_TOKEN + 1 for text in inputs),
             keep_alive=keep_alive,
             context_length=request.context_length,

@@ -178,6 +178,7 @@ class Generations:
             caller=caller,
             frontend=self._relay.incarnation,
             reply_to=self._relay.endpoint,
+            reply_to_tcp=self._relay.tcp_endpoint,
             seed=resolve_seed(request.seed),
             cost=_cost(request, parts),
             keep_alive=bounded_keep_alive(request.keep_alive),

@@ -20,6 +20,7 @@ from .fields import (
     Label,
     Number,
     RequestId,
+    TcpEndpoint,
     Text,
 )
 from .generation import Caller
@@ -47,6 +48,8 @@ class Embed:
     """The context that the request asks for (`num_ctx`); None for the default."""
     deadline: Number | None = None
     """Unix time after which nobody waits for the answer."""
+    reply_to_tcp: TcpEndpoint | None = None
+    """Where a worker of another host connects."""
     suspect: Flag = False
     """As `Generate` has it."""
 

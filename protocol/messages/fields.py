@@ -51,3 +51,7 @@ Incarnation = Annotated[str, Strict(), Field(pattern=r"^[0-9a-f]{16}$")]
 
 Endpoint = Annotated[str, Strict(), Field(max_length=256, pattern=r"^ipc://")]
 """A ZeroMQ address at which a process can be reached."""
+
+TcpEndpoint = Annotated[str, Strict(), Field(max_length=256, pattern=r"^tcp://[^\s/]+:[0-9]{1,5}$")]
+"""The same for processes of other hosts. The address `0.0.0.0` or `[::]` stands for the one at
+which the reader reaches the scheduler."""

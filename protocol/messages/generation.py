@@ -26,6 +26,7 @@ from .fields import (
     Number,
     RequestId,
     Seed,
+    TcpEndpoint,
     Text,
     Token,
 )
@@ -63,6 +64,8 @@ class Generate:
     """Unix time after which nobody waits for the answer."""
     prefix: list[bytes] = field(default_factory=list[bytes])
     """Hash chain over model, system, tools and each message: equal beginnings, equal hashes."""
+    reply_to_tcp: TcpEndpoint | None = None
+    """Where a worker of another host connects."""
     suspect: Flag = False
     """Whether an earlier attempt died with its worker: no two such requests share a worker until
     each has passed the step that killed it."""

@@ -44,6 +44,8 @@ class ModelFacts:
     details: ModelDetails
     parameters: dict[Label, Any] = field(default_factory=dict[str, Any])
     """What the model's Modelfile sets: options of requests that name none, and of loading."""
+    blob: Digest | None = None
+    """The GGUF file's own digest, by which a worker finds it on another host."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,8 @@ class WorkerView:
     suspects: int = 0
     """Requests among those running whose earlier worker died, and that have not passed the step at
     which it did."""
+    lacks: frozenset[str] = frozenset()
+    """Models that cannot be loaded there, because its host does not have them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ def assign(demands: list[Demand], workers: list[WorkerView], departed: int = 0) 
     """
     actions: list[Action] = []
     free_slots = {worker.id: worker.free_slots for worker in workers}
-    blank = [worker.id for worker in workers if worker.state is WorkerState.BLANK]
+    blank = [worker for worker in workers if worker.state is WorkerState.BLANK]
     wanted = Counter(demand.digest for demand in demands)
     # A worker that exits comes back blank: what it will hold need not be evicted for.
     returning = departed + sum(worker.state is WorkerState.ENDING for worker in workers)
@@ -163,9 +165,10 @@ def assign(demands: list[Demand], workers: list[WorkerView], departed: int = 0) 
                 settled.add(demand.digest)
             continue
         settled.add(demand.digest)
-        if blank:
-            worker = blank.pop(0)
-            actions.append(LoadModel(worker, demand.digest, largest[demand.digest]))
+        suitable = next((worker for worker in blank if demand.digest not in worker.lacks), None)
+        if suitable:
+            blank.remove(suitable)
+            actions.append(LoadModel(suitable.id, demand.digest, largest[demand.digest]))
         elif returning > 0:
             returning -= 1
         elif evictable:

@@ -34,6 +34,17 @@ def wait_for(condition: Callable[[], Any], what: str, patience: float = PATIENCE
     raise AssertionError(f"waited {patience:g} s in vain: {what}")
 
 
+def free_ports(count: int, address: str = "127.0.0.1") -> int:
+    """The first of so many ports in a row on which nobody listens just now."""
+    for _ in range(100):
+        first = free_port()
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError, OverflowError):
+            for port in range(first, first + count):
+                stack.enter_context(socket.create_server((address, port)))
+            return first
+    raise AssertionError(f"no {count} free ports in a row")
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -66,13 +77,14 @@ class Server:
             "PRONK_FRONTENDS": "1",
             **settings,
         }
+        self.command = ["serve"]
         self.process: subprocess.Popen[str] | None = None
         self.family: list[psutil.Process] = []
 
     def start(self) -> None:
         """Starts the server and returns when it said that it is ready."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "pronk.frontend.cli", "serve"],
+            [sys.executable, "-m", "pronk.frontend.cli", *self.command],
             env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

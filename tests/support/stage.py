@@ -19,6 +19,7 @@ import psutil
 from pronk.protocol.channels import Dealer, Router
 from pronk.protocol.codec import VERSION
 from pronk.protocol.errors import Code
+from pronk.protocol.keys import ClientKeys
 from pronk.protocol.messages.embedding import Embed
 from pronk.protocol.messages.failure import Failure
 from pronk.protocol.messages.fleet import (
@@ -60,14 +61,22 @@ DETAILS = ModelDetails("", "gguf", "llama", ["llama"], "1M", "Q8_0")
 class Peer:
     """A process of the test's own: a frontend or a worker, as the scheduler sees it."""
 
-    def __init__(self, state: StateDirectory, role: Role, process: subprocess.Popen[bytes]) -> None:
-        self.id = new_incarnation()
+    def __init__(
+        self,
+        state: StateDirectory,
+        role: Role,
+        process: subprocess.Popen[bytes],
+        join: tuple[str, ClientKeys] | None = None,
+        identity: str | None = None,
+    ) -> None:
+        self.id = identity or new_incarnation()
         self.role = role
         self.process = process
         self.endpoint = state.frontend(self.id)
         self.received: list[Any] = []
         self._news = asyncio.Event()
-        self.dealer = Dealer(state.scheduler, self.id, self._on_message)
+        endpoint, keys = join or (state.scheduler, None)
+        self.dealer = Dealer(endpoint, self.id, self._on_message, keys=keys)
 
     def _on_message(self, message: Any, body: bytes) -> None:
         if not isinstance(message, SchedulerHeartbeat):
@@ -132,7 +141,7 @@ class Peer:
         self.send(Released(header.request, header.attempt, Outcome.FINISHED, 3))
 
     def beat(self) -> asyncio.Task[None]:
-        """Plays a worker that lives, and whose engine stands still."""
+        """Plays a peer that lives, and whose engine, if it has one, stands still."""
 
         async def beat_for_ever() -> None:
             while True:
@@ -178,9 +187,17 @@ class Stage:
             answer = ModelDescribed(question.call, facts)
         self.store.send(peer, answer)
 
-    def add(self, role: Role, *, greet: bool = True, **hello: Any) -> Peer:
+    def add(
+        self,
+        role: Role,
+        *,
+        greet: bool = True,
+        join: tuple[str, ClientKeys] | None = None,
+        **hello: Any,
+    ) -> Peer:
+        """A peer of this host, or of another one that joins over tcp."""
         command = [sys.executable, "-c", "import time; time.sleep(300)"]
-        peer = Peer(self.state, role, subprocess.Popen(command))
+        peer = Peer(self.state, role, subprocess.Popen(command), join)
         self.peers.append(peer)
         if greet:
             peer.hello(**hello)

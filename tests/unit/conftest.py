@@ -14,6 +14,7 @@ from pronk.protocol.state import StateDirectory
 from pronk.workers.store.builtin import BuiltinModel
 from pronk.workers.store.catalog import Catalog
 from pronk.workers.store.layout import Library
+from support.keys import Hosts
 from support.played import Stack, running
 from support.stage import Stage, StageMaker
 from support.store import Ollama, tiny_gguf
@@ -27,6 +28,11 @@ def state() -> Iterator[StateDirectory]:
     directory.prepare()
     yield directory
     shutil.rmtree(root)
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Hosts:
+    return Hosts(tmp_path)
 
 
 @pytest.fixture

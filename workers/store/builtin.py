@@ -48,4 +48,5 @@ class BuiltinModel:
             size=status.st_size,
             config=Config(format="gguf"),
             weights=self._weights,
+            blob=digest,
         )

@@ -132,6 +132,7 @@ class Catalog:
                 context_length=facts.context_length,
                 details=details_of(model, facts),
                 parameters=self._parameters(model),
+                blob=model.blob,
             ),
         )
 

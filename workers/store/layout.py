@@ -78,6 +78,8 @@ class StoredModel:
     weights: Path | None
     """The GGUF file; None where the model has none, such as one in safetensors."""
     layers: tuple[Layer, ...] = ()
+    blob: str | None = None
+    """Digest of the GGUF file."""
 
 
 class Library:
@@ -136,6 +138,10 @@ class Library:
             self._blob(model.weights.name.removeprefix("sha256-"), "its weights file")
         return model
 
+    def blob(self, digest: str) -> Path:
+        """The file that has this digest for its name. Raises `Damaged` where it cannot be used."""
+        return self._blob(digest, "its weights file")
+
     def text(self, layer: Layer) -> str:
         """The text in a layer, such as a template. Raises `Damaged`."""
         what = f"its {layer.kind}"
@@ -171,6 +177,7 @@ class Library:
             # The last one counts, as with Ollama.
             weights=self._blob(weights[-1].digest, "its weights file") if weights else None,
             layers=parts,
+            blob=weights[-1].digest if weights else None,
         )
 
     def _manifest(self, name: ModelName) -> Path:
