@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
 
+from pydantic import Field
+
+from ..recent import MOST_PREFIXES
 from .failure import Failure
 from .fields import Attempt, Count, Digest, Endpoint, Incarnation, Label, RequestId
 
@@ -81,6 +85,10 @@ class Hello:
     phase: WorkerPhase | None = None
     model: LoadedModel | None = None
     requests: list[RequestReport] = field(default_factory=list[RequestReport])
+    prefixes: Annotated[list[bytes], Field(max_length=MOST_PREFIXES)] = field(
+        default_factory=list[bytes]
+    )
+    """What a worker has read lately: hashes of `Generate.prefix`, the least recent one first."""
 
 
 @dataclass(frozen=True, slots=True)
