@@ -19,6 +19,8 @@ class WorkerState(StrEnum):
 
     BLANK = "blank"
     """Has no model."""
+    PROBING = "probing"
+    """Tells of devices, or what a model takes, and exits after it; a blank one follows it."""
     LOADING = "loading"
     """Was told to load one."""
     READY = "ready"
@@ -103,7 +105,8 @@ def assign(demands: list[Demand], workers: list[WorkerView], departed: int = 0) 
     blank = [worker.id for worker in workers if worker.state is WorkerState.BLANK]
     wanted = Counter(demand.digest for demand in demands)
     # A worker that exits comes back blank: what it will hold need not be evicted for.
-    returning = departed + sum(worker.state is WorkerState.ENDING for worker in workers)
+    leaving = (WorkerState.PROBING, WorkerState.ENDING)
+    returning = departed + sum(worker.state in leaving for worker in workers)
     evictable = sorted(
         (
             worker
