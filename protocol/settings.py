@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -31,9 +30,11 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from .declared import DeclaredDevice, canonical, declared
 from .durations import parse_duration
 from .errors import Code, PronkError
 from .messages.placement import CacheType, FlashAttention
+from .sizes import parse_size
 
 DEFAULT_PORT = 11434
 MIB = 1024 * 1024
@@ -68,21 +69,6 @@ def _path(value: object) -> object:
     except UnicodeEncodeError:  # it goes into messages and configuration files
         raise ValueError("the path is not valid UTF-8") from None
     return path
-
-
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:(K|M|G|T)(iB|B)?|B)?", re.IGNORECASE)
-
-
-def parse_size(value: object) -> object:
-    """Bytes from `4096`, `"64MiB"`, `"8 GB"`: powers of 1000 with `KB`, `MB`, …, else of 1024."""
-    if not isinstance(value, str):
-        return value
-    match = _SIZE.fullmatch(value.strip())
-    if not match:
-        raise ValueError("is not a size; write bytes, or a number with KiB, MiB or GiB")
-    number, unit, suffix = match.groups()
-    base = 1000 if (suffix or "").upper() == "B" else 1024
-    return int(float(number) * base ** ("BKMGT".index((unit or "B").upper())))
 
 
 def _switch(value: object) -> object:
@@ -136,6 +122,16 @@ class Settings(BaseSettings):
     frontends: int = Field(2, ge=1, le=64)
     """Frontend processes, which share one listening socket. With two or more, connections are
     accepted even in the moment after one of them died."""
+
+    devices: Annotated[str, BeforeValidator(canonical)] = ""
+    """Simulated devices that compute on the CPU, for tests, as a JSON list:
+    `[{"name":"sim0","memory":"8GiB"},{"name":"sim1","memory":"8GiB"}]`. They take the place of the
+    GPUs that are there; empty for those."""
+
+    gpu_overhead: SizeOrNone = Field(
+        0, validation_alias=_either("PRONK_GPU_OVERHEAD", "OLLAMA_GPU_OVERHEAD")
+    )
+    """Bytes of memory on each GPU that no model may take. Falls back to OLLAMA_GPU_OVERHEAD."""
 
     threads: int = Field(os.cpu_count() or 1, ge=1, le=1024)
     """CPU threads of the engine in each worker that has a model."""
@@ -270,6 +266,11 @@ class Settings(BaseSettings):
     def _listenable(cls, value: str) -> str:
         address, port = split_host(value)
         return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+    @property
+    def declared_devices(self) -> list[DeclaredDevice]:
+        """`devices` as what it means."""
+        return declared(self.devices)
 
     @property
     def address(self) -> tuple[str, int]:

@@ -17,12 +17,16 @@ from ..protocol.errors import Code, PronkError
 from ..protocol.messages.failure import Failure
 from ..protocol.messages.generation import Failed, Lost, Preload, Preloaded
 from ..protocol.messages.library import DescribeModel, ModelDescribed
-from ..protocol.messages.placement import Unload
+from ..protocol.messages.placement import Load, Unload
 from ..protocol.questions import Questions
 from ..protocol.settings import Settings
+from .devices import Devices
 from .fleet import Fleet, RequestKey, Waiting, Worker, now
+from .footprint import Footprints, bytes_by_device
 from .policies.assignment import Dispatch, EndReplica, LoadModel, WorkerState, assign
 from .policies.loading import load_of, unusable_parameters
+from .policies.resources import Footprint
+from .probes import Probes
 
 _log = logging.getLogger(__name__)
 
@@ -44,12 +48,17 @@ class Dispatcher:
         fleet: Fleet,
         router: Router,
         store: Questions,
+        devices: Devices,
+        footprints: Footprints,
         on_unwatched_death: Callable[[Worker], None],
     ) -> None:
         self._settings = settings
         self._fleet = fleet
         self._router = router
         self._store = store
+        self.devices = devices
+        self.footprints = footprints
+        self.probes = Probes(fleet, router, devices, footprints, self.end, self.kill)
         self._on_unwatched_death = on_unwatched_death
         self._describing: dict[str, asyncio.Task[None]] = {}
         self._settled = now() + SETTLE
@@ -59,6 +68,7 @@ class Dispatcher:
     def close(self) -> None:
         """Stops waiting for the store and for whoever has not announced itself."""
         self._settling.cancel()
+        self.probes.close()
         for task in self._describing.values():
             task.cancel()
 
@@ -94,6 +104,7 @@ class Dispatcher:
             self._advancing = False
 
     def _advance(self) -> None:
+        self.probes.assign()
         self._answer_preloads()
         demands = self._fleet.demands(self._settings.context_length)
         if not demands:
@@ -108,9 +119,13 @@ class Dispatcher:
                 case Dispatch(demand, _):
                     self._dispatch(demand, worker)
                 case LoadModel(_, digest, context_length):
-                    self._load(worker, digest, context_length)
+                    load = load_of(self._fleet.facts[digest], context_length, self._settings)
+                    # Without them nobody knows where it fits; another look follows their arrival.
+                    if self.devices.known and (footprint := self.footprints.of(load)):
+                        self._load(worker, load, footprint)
                 case EndReplica(_, reason):
                     self.end(worker, reason)
+        self.probes.assign()
         self._expire()
 
     def _answer_preloads(self) -> None:
@@ -144,15 +159,16 @@ class Dispatcher:
             # Its connection is gone and its death not yet known.
             self.kill(worker, "it cannot be reached")
 
-    def _load(self, worker: Worker, digest: str, context_length: int) -> None:
-        facts = self._fleet.facts[digest]
+    def _load(self, worker: Worker, load: Load, footprint: Footprint) -> None:
         worker.enter(WorkerState.LOADING, now())
-        worker.digest = digest
-        worker.context_length = context_length
+        worker.load = load
+        worker.digest = load.model.digest
+        worker.context_length = load.context_length
+        self.devices.promise(worker.id, bytes_by_device(footprint, load))
         # Whoever asked may have left by the time that it is loaded.
         worker.keep_alive = self._settings.keep_alive
-        _log.info("worker %s loads %s, context %d", worker.id, facts.name, context_length)
-        if not self._router.send(worker.id, load_of(facts, context_length, self._settings)):
+        _log.info("worker %s loads %s, context %d", worker.id, load.model.name, load.context_length)
+        if not self._router.send(worker.id, load):
             self.kill(worker, "it cannot be reached")
 
     def end(self, worker: Worker, reason: str) -> None:

@@ -12,6 +12,7 @@ from ..protocol.messages.embedding import Embed
 from ..protocol.messages.fleet import LoadedModel, ProcessIdentity
 from ..protocol.messages.generation import Generate, Preload
 from ..protocol.messages.library import ModelFacts
+from ..protocol.messages.placement import Load
 from .policies.assignment import Demand, WorkerState, WorkerView
 from .policies.loading import context_for
 
@@ -22,7 +23,8 @@ RETURN_SECONDS = 5.0
 """How long the successor of a worker that exited is waited for before another replica has to go."""
 
 _TRANSITIONS: dict[WorkerState, set[WorkerState]] = {
-    WorkerState.BLANK: {WorkerState.LOADING, WorkerState.ENDING},
+    WorkerState.BLANK: {WorkerState.PROBING, WorkerState.LOADING, WorkerState.ENDING},
+    WorkerState.PROBING: {WorkerState.ENDING},
     WorkerState.LOADING: {WorkerState.READY, WorkerState.ENDING},
     WorkerState.READY: {WorkerState.DRAINING, WorkerState.ENDING},
     WorkerState.DRAINING: {WorkerState.ENDING},
@@ -54,6 +56,8 @@ class Worker(Peer):
     state: WorkerState = WorkerState.BLANK
     digest: str | None = None
     context_length: int = 0
+    load: Load | None = None
+    """With what it was told to load."""
     model: LoadedModel | None = None
     running: dict[RequestKey, str] = field(default_factory=dict[RequestKey, str])
     """The frontend of each request that was sent here and has not been released."""
@@ -70,8 +74,9 @@ class Worker(Peer):
     def enter(self, state: WorkerState, now: float) -> None:
         """The one way from a state to another.
 
-        blank → loading → ready → (draining →) ending, and from everywhere to ending. Raises
-        ValueError for any other way: that would be a fault of the scheduler.
+        blank → loading → ready → (draining →) ending, blank → probing → ending, and from
+        everywhere to ending. Raises ValueError for any other way: that would be a fault of the
+        scheduler.
         """
         if state not in _TRANSITIONS[self.state]:
             raise ValueError(f"a worker cannot go from {self.state} to {state}")

@@ -5,7 +5,8 @@ replica of one model; `Unload`, a load that fails, or SIGTERM ends it, because t
 is the one way to be sure that its memory is back. Its supervisor starts the next blank one.
 
     blank ──Load──▶ loading ──Loaded──▶ ready ──Unload──▶ exit 0
-                       └────LoadFailed────────Unload──▶ exit 0
+      │                └────LoadFailed────────Unload──▶ exit 0
+      └──Discover, Measure──▶ loading ──answer──Unload──▶ exit 0
 
 The main thread has the sockets and never computes; the engine has a thread of its own.
 """
@@ -29,6 +30,7 @@ from ..protocol.channels import Dealer
 from ..protocol.codec import VERSION
 from ..protocol.errors import Code, PronkError
 from ..protocol.logs import RateLimitedLog, configure_logging
+from ..protocol.messages.devices import Discover, Measure
 from ..protocol.messages.embedding import Embed, Embedded
 from ..protocol.messages.failure import Failure
 from ..protocol.messages.fleet import (
@@ -52,7 +54,15 @@ from ..protocol.messages.generation import (
     Lost,
     Started,
 )
-from ..protocol.messages.placement import Load, Loaded, LoadFailed, Outcome, Released, Unload
+from ..protocol.messages.placement import (
+    Load,
+    Loaded,
+    LoadFailed,
+    Outcome,
+    Released,
+    SetThreads,
+    Unload,
+)
 from ..protocol.process import die_with_parent, new_incarnation, own_identity
 from ..protocol.settings import Settings, load_settings
 from ..protocol.state import StateDirectory
@@ -60,6 +70,7 @@ from .crashes import CrashRecord
 from .frontends import FrontendLink
 from .inference.messages import WithNumbers
 from .inference.replica import Replica
+from .jobs import start_job
 
 _log = logging.getLogger(__name__)
 
@@ -166,6 +177,11 @@ class Worker:
                 self._say_hello()
             case Load() if self._phase is WorkerPhase.BLANK:
                 self._load(message)
+            case Discover() | Measure() if self._phase is WorkerPhase.BLANK:
+                self._phase = WorkerPhase.LOADING
+                start_job(message, self._loop, self._on_answer)
+            case SetThreads() if self._replica:
+                self._replica.set_threads(message)
             case Unload(reason):
                 self._unload(reason)
             case Refused(failure):
@@ -194,6 +210,12 @@ class Worker:
         for header, link in self._running.values():
             link.send(Lost(header.request, header.attempt, failure))
         self._leave(0)
+
+    def _on_answer(self, answer: Any) -> None:
+        """Sends what a job brought: the last thing that this process does."""
+        self._scheduler.send(answer)
+        # The answer is Unload: a death that overtakes it would hide it.
+        self._loop.call_later(_LAST_WORDS_SECONDS, self._leave, 0)
 
     # --- requests
 

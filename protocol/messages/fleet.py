@@ -45,6 +45,16 @@ class ProcessIdentity:
 
 
 @dataclass(frozen=True, slots=True)
+class Placed:
+    """What of a replica lies on one device."""
+
+    device: Label
+    """As its share named it; `CPU` for the host's memory."""
+    size: Count
+    """Bytes."""
+
+
+@dataclass(frozen=True, slots=True)
 class LoadedModel:
     """The replica that a worker holds."""
 
@@ -58,6 +68,11 @@ class LoadedModel:
     """Bytes of memory that the replica takes in all."""
     size_vram: Count
     """Bytes of `size` that lie on accelerators."""
+    placed: list[Placed] = field(default_factory=list[Placed])
+    """`size` by device."""
+    resident: Count = 0
+    """Bytes by which the process's own memory grew: without the mapped file, whose pages it shares
+    with all others, and without what lies on accelerators."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,7 +225,7 @@ class Board:
         match worker.state:
             case WorkerState.BLANK:
                 self.blank[worker.id] = None
-            case WorkerState.ENDING:
+            case WorkerState.ENDING | WorkerState.PROBING:
                 self.ending[worker.id] = None
             case WorkerState.LOADING | WorkerState.READY if worker.digest:
                 self.replicas.setdefault(worker.digest, {})[worker.id] = worker

@@ -15,6 +15,8 @@ class WorkerState(StrEnum):
 
     BLANK = "blank"
     """Has no model."""
+    PROBING = "probing"
+    """Tells of devices, or what a model takes, and exits after it; a blank one follows it."""
     LOADING = "loading"
     """Was told to load one."""
     READY = "ready"

@@ -18,7 +18,7 @@ from pronk.workers.inference.capacity import (
     automatic_slots,
     slots_for,
 )
-from pronk.workers.memory import free_memory
+from pronk.protocol.host import free_memory
 
 MIB, GIB = 2**20, 2**30
 DETAILS = ModelDetails("", "gguf", "llama", ["llama"], "7B", "Q8_0")
