@@ -154,17 +154,6 @@ class Settings(BaseSettings):
     """Bytes of memory in each worker in which finished sequences are kept, so that a request that
     begins like an earlier one is answered sooner; 0 for none."""
 
-    sched_spread: bool = Field(
-        False, validation_alias=_either("PRONK_SCHED_SPREAD", "OLLAMA_SCHED_SPREAD")
-    )
-    """Whether each model is spread over all GPUs, even where it fits on one. Falls back to
-    OLLAMA_SCHED_SPREAD."""
-
-    gpu_overhead: SizeOrNone = Field(
-        0, validation_alias=_either("PRONK_GPU_OVERHEAD", "OLLAMA_GPU_OVERHEAD")
-    )
-    """Bytes of memory on each GPU that models leave free. Falls back to OLLAMA_GPU_OVERHEAD."""
-
     num_batch: int = Field(512, ge=1, le=16384)
     """Most tokens that one step of the engine computes: more reads long prompts faster, and takes
     more memory. A model's own `num_batch` parameter wins."""

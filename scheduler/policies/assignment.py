@@ -6,7 +6,6 @@ action is a request of the policy to the world; the board hears of it when it wa
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from .board import Board, Queue
@@ -87,8 +86,6 @@ class _Model:
     def __init__(self, digest: str, queue: Queue, board: Board) -> None:
         self.digest = digest
         self.queue = queue
-        self.position = 0
-        """The next request to look at."""
         self.passed = 0
         """Requests that could not be served."""
         self.started = False
@@ -128,6 +125,7 @@ class _Look:
         self._free_now: dict[str, int] | None = None
         self._coming_now: dict[str, int] | None = None
         self._idle_now: list[WorkerView] | None = None
+        self._ranks: dict[str, int] | None = None
         self._devices_now: list[DeviceView] | None = None
 
     # Requests to replicas
@@ -135,20 +133,21 @@ class _Look:
     def serve(self, digests: set[str]) -> None:
         """Looks at these models' requests, in the order of all requests."""
         board = self._board
-        models: dict[str, _Model] = {}
-        heap: list[tuple[tuple[float, int], str]] = []
         for digest in digests:
             self._end_claimed(digest)
-        for digest in digests:
+        ordered = sorted(digests, key=self._rank) if len(digests) > 1 else digests
+        for digest in ordered:
             board.starved.discard(digest)
-            models[digest] = _Model(digest, board.queues[digest], board)
-            heap.append((models[digest].queue.order, digest))
-        heapq.heapify(heap)
-        while heap:
-            _, digest = heapq.heappop(heap)
-            following = heap[0][0] if heap else None
-            if (order := self._serve_until(models[digest], following)) is not None:
-                heapq.heappush(heap, (order, digest))
+            model = _Model(digest, board.queues[digest], board)
+            for demand in board.waiting_for(digest):
+                if not self._serve_one(model, demand) or model.passed >= LOOK_PAST:
+                    break
+
+    def _rank(self, digest: str) -> int:
+        """The place of a model in the order of turns; nobody waits for those behind all others."""
+        if self._ranks is None:
+            self._ranks = self._board.ranks()
+        return self._ranks.get(digest, len(self._ranks))
 
     def _end_claimed(self, digest: str) -> None:
         board = self._board
@@ -156,20 +155,6 @@ class _Look:
         for worker in sorted(claim.workers) if claim else ():
             if worker in board.idle and worker not in self._given:
                 self._end(board.workers[worker], "a model that has waited needs its worker")
-
-    def _serve_until(
-        self, model: _Model, following: tuple[float, int] | None
-    ) -> tuple[float, int] | None:
-        """Serves a model's requests that come before another model's; the order of the next one."""
-        demands = model.queue.demands
-        while model.position < len(demands) and model.passed < LOOK_PAST:
-            demand = demands[model.position]
-            if following is not None and demand.order > following:
-                return demand.order
-            model.position += 1
-            if not self._serve_one(model, demand):
-                return None
-        return None
 
     def _serve_one(self, model: _Model, demand: Demand) -> bool:
         """Does what can be done for a request; says whether later ones have a chance."""
@@ -218,8 +203,9 @@ class _Look:
     def _start(self, model: _Model, demand: Demand) -> bool:
         """Has a replica made that suits; says whether the model's later ones have a chance."""
         others = bool(model.ready)
-        waited = self._now - demand.since
-        patient = waited < OVERTAKEN
+        # Of those that no replica suits, the one that came first counts.
+        since = demand.since if others else model.queue.first.since
+        patient = self._now - since < OVERTAKEN
         model.passed += 1
         if model.started:
             return others
@@ -234,8 +220,8 @@ class _Look:
         context, footprint, wishes, ideal = target
         board = self._board
         most = max(1, board.limits(model.digest).most)
-        fits = self._fits(model.digest, demand, footprint, wishes, ideal)
-        blank = self._has_blank(model.digest, demand)
+        fits = self._fits(model.digest, footprint, wishes, ideal)
+        blank = self._has_blank(model.digest)
         if blank and footprint is None:
             board.starved.add(model.digest)  # until it is measured
             return others
@@ -262,7 +248,7 @@ class _Look:
             # Its own place is the first that it gets for a larger replica.
             self._claim_own(model)
         elif not patient:
-            candidates = self._idle_of_others(model.digest) + self._movable(model.digest, demand)
+            candidates = self._idle_of_others(model.digest) + self._movable(model.digest)
             if found := make_room(candidates, fits, worker=not blank):
                 self._claim(model.digest, found[0], found[1].taken)
         return others
@@ -270,15 +256,13 @@ class _Look:
     def _suits_later(self, replica: WorkerView, demand: Demand) -> bool:
         return demand.context_length <= replica.context_length
 
-    def _has_blank(self, digest: str | None, demand: Demand | None) -> bool:
-        """Whether there is a blank worker that none of those waits for who were earlier."""
+    def _has_blank(self, digest: str) -> bool:
+        """Whether there is a blank worker that no model waits for whose turn comes earlier."""
         board = self._board
         earlier = sum(
             1
             for claimer in board.claims
-            if claimer != digest
-            and claimer in board.queues
-            and (demand is None or board.queues[claimer].order < demand.order)
+            if claimer != digest and (not digest or self._rank(claimer) < self._rank(digest))
         )
         return len(self._blank) > earlier
 
@@ -321,7 +305,6 @@ class _Look:
     def _fits(
         self,
         digest: str,
-        demand: Demand,
         footprint: Footprint | None,
         wishes: Wishes,
         ideal: Placement | None,
@@ -338,9 +321,7 @@ class _Look:
         reserved = {
             device
             for claimer, claim in board.claims.items()
-            if claimer != digest
-            and claimer in board.queues
-            and board.queues[claimer].order < demand.order
+            if claimer != digest and self._rank(claimer) < self._rank(digest)
             for device in claim.devices
         }
 
@@ -380,7 +361,7 @@ class _Look:
                 context,
                 placement.shares,
                 placement.layers,
-                placement.slots if footprint.slot else 0,
+                placement.slots if placement.slots < footprint.slots else 0,
                 threads if placement.cores else 1,
                 demand.num_gpu if demand else None,
                 footprint.layers,
@@ -443,7 +424,7 @@ class _Look:
 
     def _free(self) -> dict[str, int]:
         if self._free_now is None:
-            self._free_now = dict(self._board.free)
+            self._free_now = {d.name: d.free for d in self._devices()}
         return self._free_now
 
     def _coming(self) -> dict[str, int]:
@@ -480,7 +461,7 @@ class _Look:
         least = self._board.limits(replica.digest or "").min_replicas
         return not least or len(self._board.replicas.get(replica.digest or "", {})) > least
 
-    def _movable(self, digest: str, demand: Demand) -> list[WorkerView]:
+    def _movable(self, digest: str) -> list[WorkerView]:
         """Replicas that others wait for and that may give way to this request, the best one first.
 
         Of those models that have others, any; of the others those for which nobody has waited
@@ -497,7 +478,7 @@ class _Look:
                 for view in replicas.values()
                 if view.state is WorkerState.READY and view.id not in board.claimed
             ]
-            if queue is not None and queue.order < demand.order:
+            if queue is not None and self._rank(other) < self._rank(digest):
                 ready = ready[1:] if len(ready) > 1 else []
             elif queue is None:
                 ready = [view for view in ready if not self._untouched(view)]
@@ -536,15 +517,14 @@ class _Look:
         for digest, queue in board.queues.items():
             replicas = board.replicas.get(digest, {})
             ready = [view for view in replicas.values() if view.state is WorkerState.READY]
-            first = next((d for d in queue.demands[:LOOK_PAST] if not d.preload), None)
             if (
-                first is None
+                not queue.requests
                 or len(ready) < len(replicas)
                 or len(replicas) >= board.limits(digest).most
                 or digest in board.claims
                 or any(view.id in board.claimed for view in ready)
                 or any(self._slots_of(view) > 0 for view in ready)
-                or not is_crowded(first.since, queue.requests, ready, self._now)
+                or not is_crowded(queue.first.since, queue.requests, ready, self._now)
             ):
                 continue
             context = max(queue.largest, *(view.context_length for view in ready))
@@ -582,7 +562,7 @@ class _Look:
             for view in self._idle_of_others(digest)
             if self._now - view.last_used >= UNUSED and digest in board.queues
         ]
-        blank = self._has_blank(None, None)
+        blank = self._has_blank("")
         if blank and (placement := fits({})):
             self._load(digest, None, context, footprint, placement)
         elif not board.ending and (found := make_room(unused, fits, worker=not blank)):

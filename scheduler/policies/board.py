@@ -6,11 +6,10 @@ models something has changed for since the last look, and `decide` looks at no o
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
+from typing import Protocol
 
 from ...protocol.messages.devices import DeviceKind
 from .limits import NO_LIMITS, ModelLimits
@@ -19,7 +18,8 @@ from .resources import DeviceView, Footprint
 from .routing import PrefixIndex
 from .views import Demand, WorkerState, WorkerView
 
-_ORDER = attrgetter("order")
+RequestKey = tuple[str, int]
+"""Request and attempt."""
 
 Footprints = Callable[[str, int], Footprint | None]
 """What a replica of a model, by digest, takes with so much context; None while that is measured."""
@@ -29,24 +29,29 @@ class Queue:
     """The requests that wait for one model."""
 
     def __init__(self) -> None:
-        self.demands: list[Demand] = []
-        """In the order in which they are served."""
+        self.demands: dict[RequestKey, Demand] = {}
+        """In the order of arrival."""
         self.preloads = 0
         self._contexts: Counter[int] = Counter()
 
     def add(self, demand: Demand) -> None:
-        """Puts a request where its order says."""
-        insort(self.demands, demand, key=_ORDER)
-        self._contexts[demand.context_length] += 1
+        """A request comes."""
+        self.demands[demand.id] = demand
         self.preloads += demand.preload
+        self._contexts[demand.context_length] += 1
 
     def remove(self, demand: Demand) -> None:
-        """Takes out a request that is here."""
-        del self.demands[bisect_left(self.demands, demand.order, key=_ORDER)]
+        """A request that is here goes."""
+        del self.demands[demand.id]
         self.preloads -= demand.preload
         self._contexts[demand.context_length] -= 1
         if not self._contexts[demand.context_length]:
             del self._contexts[demand.context_length]
+
+    @property
+    def first(self) -> Demand:
+        """The one that came first."""
+        return next(iter(self.demands.values()))
 
     @property
     def largest(self) -> int:
@@ -54,14 +59,21 @@ class Queue:
         return max(self._contexts)
 
     @property
-    def order(self) -> tuple[float, int]:
-        """The order of the first."""
-        return self.demands[0].order
-
-    @property
     def requests(self) -> int:
         """How many of them want an answer."""
         return len(self.demands) - self.preloads
+
+
+class Turns(Protocol):
+    """In which order requests are served."""
+
+    def waiting_for(self, digest: str) -> Iterable[RequestKey]:
+        """The requests for one model. Some may be unknown to the board."""
+        ...
+
+    def models(self) -> Iterable[str]:
+        """The models that somebody waits for, in the order of whose turn it is."""
+        ...
 
 
 @dataclass(slots=True)
@@ -105,6 +117,8 @@ class Board:
     """Threads that a model may have, by digest, beside what `rules` say."""
     departed: int = 0
     """Workers that have exited just now, and whose successors are not here yet."""
+    turns: Turns | None = None
+    """None for the order of arrival."""
 
     queues: dict[str, Queue] = field(default_factory=dict[str, Queue])
     workers: dict[str, WorkerView] = field(default_factory=dict[str, WorkerView])
@@ -119,8 +133,6 @@ class Board:
     computing: dict[str, None] = field(default_factory=dict[str, None])
     """Those that compute on the processor's cores."""
     devices: dict[str, DeviceView] = field(default_factory=dict[str, DeviceView])
-    free: dict[str, int] = field(default_factory=dict[str, int])
-    """Bytes on each device that a new replica may take."""
     busy: Counter[str] = field(default_factory=Counter[str])
     """Replicas at work on each device."""
     claims: dict[str, Claim] = field(default_factory=dict[str, Claim])
@@ -136,9 +148,8 @@ class Board:
     cores_changed: bool = False
     """Whether somebody began or ceased to compute on the cores since the last look."""
 
-    _demands: dict[tuple[str, int], Demand] = field(default_factory=dict[tuple[str, int], Demand])
+    _demands: dict[RequestKey, Demand] = field(default_factory=dict[RequestKey, Demand])
     _taken: Counter[str] = field(default_factory=Counter[str])
-    _promised: Counter[str] = field(default_factory=Counter[str])
     _changed: set[str] = field(default_factory=set[str])
     _room: bool = False
     """Whether there is more room than at the last look."""
@@ -155,7 +166,7 @@ class Board:
         self.queues.setdefault(demand.digest, Queue()).add(demand)
         self._changed.add(demand.digest)
 
-    def remove(self, key: tuple[str, int]) -> None:
+    def remove(self, key: RequestKey) -> None:
         """A request waits no more; no matter if it did not."""
         demand = self._demands.pop(key, None)
         if demand is None:
@@ -169,9 +180,22 @@ class Board:
             # Its idle replicas may make room for others now.
             self._room = True
 
-    def knows(self, key: tuple[str, int]) -> bool:
-        """Whether this request waits here."""
-        return key in self._demands
+    def waiting_for(self, digest: str) -> Iterator[Demand]:
+        """The requests for a model, in the order of turns."""
+        queue = self.queues[digest]
+        if self.turns is None:
+            yield from queue.demands.values()
+            return
+        for key in self.turns.waiting_for(digest):
+            if demand := queue.demands.get(key):
+                yield demand
+
+    def ranks(self) -> dict[str, int]:
+        """The models that somebody waits for, each with its place in the order of turns."""
+        if self.turns is not None:
+            return {digest: place for place, digest in enumerate(self.turns.models())}
+        models = sorted(self.queues, key=lambda digest: self.queues[digest].first.arrival)
+        return {digest: place for place, digest in enumerate(models)}
 
     # Workers
 
@@ -240,36 +264,19 @@ class Board:
     def _count_memory(self, worker: WorkerView, sign: int) -> None:
         for device, size in worker.taken.items():
             self._taken[device] += sign * size
-            if worker.state is WorkerState.LOADING:
-                self._promised[device] += sign * size
             if worker.running:
                 self.busy[device] += sign
-            self._refresh(device)
 
     # Devices
 
     def set_devices(self, devices: Iterable[DeviceView]) -> None:
-        """What there is to compute on, measured anew."""
+        """What there is to compute on; what is free lacks all that was taken or promised."""
         fresh = {device.name: device for device in devices}
         if fresh == self.devices:
             return
         self.devices = fresh
-        before, self.free = self.free, {}
-        for name in fresh:
-            self._refresh(name)
         self._ideals.clear()
-        if any(size > before.get(name, 0) for name, size in self.free.items()):
-            self._room = True
-
-    def _refresh(self, name: str) -> None:
-        if device := self.devices.get(name):
-            # What is measured already lacks what a loaded replica takes, but not what was promised;
-            # and simulated devices are not measured.
-            left = device.total - self._reserve(device) - self._taken[name]
-            self.free[name] = max(0, min(left, device.free - self._promised[name]))
-
-    def _reserve(self, device: DeviceView) -> int:
-        return self.rules.reserve if device.kind is DeviceKind.GPU else 0
+        self._room = True
 
     @property
     def has_gpu(self) -> bool:
@@ -279,9 +286,15 @@ class Board:
     @property
     def emptied(self) -> dict[str, int]:
         """Bytes that would be free on each device if all replicas were gone."""
-        loaded = {name: self._taken[name] - self._promised[name] for name in self.devices}
+        reserve = self.rules.reserve
         return {
-            name: max(0, min(device.total - self._reserve(device), device.free + loaded[name]))
+            name: max(
+                device.free,
+                min(
+                    device.total - (reserve if device.kind is DeviceKind.GPU else 0),
+                    device.free + self._taken[name],
+                ),
+            )
             for name, device in self.devices.items()
         }
 

@@ -71,8 +71,8 @@ class Demand:
     """Context that a replica needs to serve it."""
     since: float = 0.0
     """When it came."""
-    order: tuple[float, int] = (0.0, 0)
-    """The least is served first. No two requests have the same."""
+    arrival: int = 0
+    """Its number in the order of arrival."""
     suspect: bool = False
     """Whether it may kill its worker: it shares none with another suspect."""
     preload: bool = False

@@ -45,6 +45,6 @@ def assign(
 ) -> list[Action]:
     """Actions for requests in the order of the list."""
     board = empty_board(departed=departed, **fields)
-    ordered = [replace(demand, order=(float(n), n)) for n, demand in enumerate(demands)]
+    ordered = [replace(demand, arrival=n) for n, demand in enumerate(demands)]
     there = [cpu()] if devices is None else devices
     return assignment.assign(ordered, workers, there, board, NOW)

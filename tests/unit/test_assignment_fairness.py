@@ -62,7 +62,7 @@ class Host:
         self._count += 1
         key = (f"{self._count:032x}", 1)
         self.waiting[key] = (digest, context, self.now)
-        self.board.add(Demand(key, digest, context, self.now, (self.now, self._count)))
+        self.board.add(Demand(key, digest, context, self.now, self._count))
         return key
 
     def flood(self, *digests: str) -> None:
