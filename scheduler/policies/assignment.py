@@ -46,7 +46,7 @@ class WorkerView:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A waiting request as the policy sees it. The order of demands is the order of arrival."""
+    """A waiting request as the policy sees it. The order of demands is the order of turns."""
 
     id: tuple[str, int]
     digest: str
@@ -96,7 +96,7 @@ def assign(demands: list[Demand], workers: list[WorkerView], departed: int = 0) 
     - A model without a replica is loaded by a blank worker; where none is left, the idle replica
       used least recently that nobody waits for makes room.
     - Where others wait for all of them, a request that has waited for `OVERTAKEN` has one make
-      room nevertheless, as soon as it is idle: nobody who came later is sent there before.
+      room nevertheless, as soon as it is idle: nobody behind it is sent there before.
     """
     actions: list[Action] = []
     free_slots = {worker.id: worker.free_slots for worker in workers}
