@@ -260,13 +260,15 @@ class Settings(BaseSettings):
     """How much each process writes to its log."""
 
     model_limits: dict[str, ModelLimits] = Field(
-        default_factory=dict, validation_alias=AliasChoices("PRONK_MODEL_LIMITS", "model")
+        default_factory=dict,
+        validation_alias=AliasChoices("PRONK_MODEL_LIMITS", "model_limits", "model"),
     )
     """What holds for one model, in a table `[model."its name"]` of the file (or all of them as JSON
     in the variable)."""
 
     caller_classes: dict[str, CallerClass] = Field(
-        default_factory=dict, validation_alias=AliasChoices("PRONK_CALLER_CLASSES", "class")
+        default_factory=dict,
+        validation_alias=AliasChoices("PRONK_CALLER_CLASSES", "caller_classes", "class"),
     )
     """Callers whose waiting requests weigh more or less than others', in a table `[class.<any
     name>]` of the file (or all of them as JSON in the variable). A caller whom no class names has
