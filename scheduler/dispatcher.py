@@ -10,9 +10,11 @@ import asyncio
 import contextlib
 import logging
 import signal
+import time
 from collections.abc import Callable
 
 from ..protocol.channels import Router
+from ..protocol.deadline import deadline_exceeded, is_over
 from ..protocol.errors import Code, PronkError
 from ..protocol.messages.failure import Failure
 from ..protocol.messages.generation import Failed, Lost, Preload, Preloaded
@@ -27,6 +29,7 @@ from .policies.assignment import Dispatch, EndReplica, LoadModel, WorkerState, a
 from .policies.loading import load_of, unusable_parameters
 from .policies.resources import Footprint
 from .probes import Probes
+from .refusals import queue_full, waited_too_long
 
 _log = logging.getLogger(__name__)
 
@@ -73,24 +76,36 @@ class Dispatcher:
             task.cancel()
 
     def admit(self, waiting: Waiting) -> None:
-        """Queues a request and serves it at once where that can be; refuses it beyond the bound."""
-        fleet = self._fleet
+        """Queues a request and serves it at once where that can be. Beyond the bound, refuses the
+        newest one of the heaviest caller, which may be this one or one that waits already.
+        """
+        fleet, settings = self._fleet, self._settings
         self.describe(waiting.header.digest)
         fleet.add_waiting(waiting)
         self.advance()
-        over = len(fleet.waiting) > self._settings.max_queue
-        if (over or fleet.waiting_bytes > self._settings.max_queue_bytes) and fleet.remove_waiting(
-            waiting.key
-        ):
-            self.fail(
-                waiting,
-                Failure(
-                    Code.QUEUE_FULL,
-                    "server busy, please try again: maximum pending requests exceeded "
-                    f"({len(fleet.waiting)} are waiting)",
-                    retry_after=1.0,
-                ),
-            )
+        while refused := fleet.to_refuse(settings.max_queue, settings.max_queue_bytes):
+            others, waited = refused
+            fleet.remove_waiting(others.key)
+            self.fail(others, queue_full(len(fleet.waiting), waited))
+
+    def give_up_waiting(self) -> None:
+        """Ends what has waited past its deadline, or for longer than requests may."""
+        moment, unix, longest = now(), time.time(), self._settings.queue_timeout
+        for waiting in list(self._fleet.waiting.values()):
+            if is_over(waiting.deadline, unix):
+                failure = Failure.of(deadline_exceeded())
+            elif (
+                longest
+                and moment - waiting.since > longest
+                # A load that is asked for takes as long as it takes, and half of an answer may be
+                # with its client.
+                and not (waiting.resumed or isinstance(waiting.header, Preload))
+            ):
+                failure = waited_too_long(longest)
+            else:
+                continue
+            self._fleet.remove_waiting(waiting.key)
+            self.fail(waiting, failure)
 
     def advance(self) -> None:
         """Does all that can be done now."""
@@ -150,7 +165,7 @@ class Dispatcher:
         waiting = self._fleet.waiting[key]
         if isinstance(waiting.header, Preload):
             return  # a preload takes no slot: it is answered as soon as a replica suits it
-        self._fleet.remove_waiting(key)
+        self._fleet.serve_waiting(key)
         if not worker.running:
             worker.progressed = now()
         worker.running[key] = waiting.frontend
@@ -199,7 +214,7 @@ class Dispatcher:
             if (
                 idle
                 and worker.expires <= moment
-                and not self._fleet.waiting_for(worker.digest or "")
+                and not self._fleet.queue.count(worker.digest or "")
             ):
                 self.end(worker, "keep_alive is over")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ..protocol.messages.embedding import Embed
@@ -14,6 +14,7 @@ from ..protocol.messages.generation import Generate, Preload
 from ..protocol.messages.library import ModelFacts
 from ..protocol.messages.placement import Load
 from .policies.assignment import Demand, WorkerState, WorkerView
+from .policies.fairness import FairQueue
 from .policies.loading import context_for
 
 RequestKey = tuple[str, int]
@@ -120,20 +121,34 @@ class Waiting:
         return self.header.request, attempt
 
     @property
+    def resumed(self) -> bool:
+        """Whether it had its turn before, at a worker that died since."""
+        return self.key[1] > 1
+
+    @property
+    def cost(self) -> int:
+        """Estimated work in tokens."""
+        return 0 if isinstance(self.header, Preload) else self.header.cost
+
+    @property
     def deadline(self) -> float | None:
         """Unix time after which nobody waits for it."""
         return None if isinstance(self.header, Preload) else self.header.deadline
 
 
 class Fleet:
-    """Everything known, with the few questions that are asked of it."""
+    """Everything known, with the few questions that are asked of it.
 
-    def __init__(self) -> None:
+    `weight_of` gives the weight of a caller's waiting requests.
+    """
+
+    def __init__(self, weight_of: Callable[[str], float] = lambda caller: 1.0) -> None:
         self.frontends: dict[str, Frontend] = {}
         self.workers: dict[str, Worker] = {}
         self.waiting: dict[RequestKey, Waiting] = {}
-        """In the order of arrival."""
-        self.waiting_bytes = 0
+        """In the order of arrival. Changed by the three methods below alone."""
+        self.queue = FairQueue(weight_of)
+        """The same requests, in the order of turns."""
         self.facts: dict[str, ModelFacts] = {}
         """By digest, which they belong to for ever."""
         self._departures: deque[float] = deque()
@@ -163,20 +178,41 @@ class Fleet:
         return len(self._departures)
 
     def add_waiting(self, waiting: Waiting) -> None:
-        """Queues a request behind all others."""
+        """Queues a request."""
+        header = waiting.header
         self.waiting[waiting.key] = waiting
-        self.waiting_bytes += len(waiting.body)
+        self.queue.add(
+            waiting.key,
+            header.caller.subject,
+            header.digest,
+            waiting.cost,
+            len(waiting.body),
+            resumed=waiting.resumed,
+        )
 
     def remove_waiting(self, key: RequestKey) -> Waiting | None:
-        """Takes a request out of the queue."""
-        waiting = self.waiting.pop(key, None)
-        if waiting:
-            self.waiting_bytes -= len(waiting.body)
-        return waiting
+        """Takes a request out of the queue that is not served: it costs its caller nothing."""
+        self.queue.remove(key)
+        return self.waiting.pop(key, None)
+
+    def serve_waiting(self, key: RequestKey) -> Waiting:
+        """Takes a request out of the queue that a worker gets now, and charges its caller."""
+        self.queue.take(key)
+        return self.waiting.pop(key)
+
+    def to_refuse(self, most: int, most_bytes: int) -> tuple[Waiting, float] | None:
+        """What has to go where more waits than that, and for how many seconds the same caller's
+        oldest request has waited by now; None where there is room.
+        """
+        ticket = self.queue.to_refuse(most, most_bytes)
+        if ticket is None:
+            return None
+        oldest = self.queue.oldest_of(ticket.caller) or ticket
+        return self.waiting[ticket.key], now() - self.waiting[oldest.key].since
 
     def waiting_for(self, digest: str) -> list[Waiting]:
-        """All that waits for one model."""
-        return [waiting for waiting in self.waiting.values() if waiting.header.digest == digest]
+        """All that waits for one model, in the order of turns."""
+        return [self.waiting[ticket.key] for ticket in self.queue.waiting_for(digest)]
 
     def waiting_of(self, frontend: str) -> list[Waiting]:
         """All that waits on behalf of one frontend."""
@@ -201,19 +237,19 @@ class Fleet:
         return context_for(self.facts[header.digest], header.context_length, default)
 
     def demands(self, default_context: int) -> list[Demand]:
-        """Waiting requests for the policy, as far as their model's facts are known.
+        """Waiting requests in the order of turns, as far as their model's facts are known.
 
         A request that names no context needs the default: else whoever asks for a tiny one first
         would decide for all others how much of their prompts is read.
         """
         demands: list[Demand] = []
         moment = now()
-        for key, waiting in self.waiting.items():
-            digest = waiting.header.digest
-            if digest not in self.facts:
+        for ticket in self.queue.in_order():
+            if ticket.digest not in self.facts:
                 continue
+            waiting = self.waiting[ticket.key]
             context = self.context_needed(waiting, default_context)
-            demands.append(Demand(key, digest, context, moment - waiting.since))
+            demands.append(Demand(ticket.key, ticket.digest, context, moment - waiting.since))
         return demands
 
 

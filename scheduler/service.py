@@ -16,7 +16,6 @@ from typing import Any
 
 from ..protocol.channels import Router
 from ..protocol.codec import VERSION
-from ..protocol.deadline import deadline_exceeded, is_over
 from ..protocol.errors import Code
 from ..protocol.logs import RateLimitedLog
 from ..protocol.messages.devices import Discovered, JobFailed, Measured
@@ -44,6 +43,7 @@ from .dispatcher import Dispatcher
 from .fleet import Fleet, Frontend, Peer, Waiting, Worker, now
 from .footprint import Footprints
 from .policies.assignment import WorkerState
+from .policies.classes import CallerWeights
 from .status import running_models
 
 _log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class Scheduler:
         self._footprints = Footprints(self._devices)
         self._state = StateDirectory(settings.state)
         self._boot_id = new_incarnation()
-        self._fleet = Fleet()
+        self._fleet = Fleet(CallerWeights(settings.caller_classes).of)
         self._odd = RateLimitedLog(_log)
         self._from_worker: dict[str, Callable[[Worker, Any], None]] = {
             PeerHeartbeat.__name__: self._on_worker_heartbeat,
@@ -236,7 +236,9 @@ class Scheduler:
         self._dispatcher.admit(Waiting(header, frontend.id, body))
 
     def _on_preload(self, frontend: Frontend, header: Preload, body: bytes) -> None:
-        self._dispatcher.admit(Waiting(header, frontend.id))
+        waiting = Waiting(header, frontend.id)
+        if waiting.key not in self._fleet.waiting:
+            self._dispatcher.admit(waiting)
 
     def _on_evict(self, frontend: Frontend, message: Evict, body: bytes) -> None:
         for worker in list(self._fleet.workers.values()):
@@ -401,11 +403,7 @@ class Scheduler:
                 self._frontend_gone(frontend)
             else:
                 self._router.send(frontend.id, beat)
-        unix = time.time()
-        for waiting in list(self._fleet.waiting.values()):
-            if is_over(waiting.deadline, unix):
-                self._fleet.remove_waiting(waiting.key)
-                self._dispatcher.fail(waiting, Failure.of(deadline_exceeded()))
+        self._dispatcher.give_up_waiting()
         self._dispatcher.advance()
 
     def _trouble(self, worker: Worker, moment: float) -> str | None:

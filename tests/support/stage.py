@@ -112,11 +112,11 @@ class Peer:
             fields.pop("attempt", 1),
             "model",
             digest,
-            Caller(),
+            Caller(fields.pop("caller", "anonymous")),
             self.id,
             self.endpoint,
             seed=1,
-            cost=1,
+            cost=fields.pop("cost", 1),
             **fields,
         )
         self.send(header, b"body")
