@@ -13,9 +13,9 @@ from ..protocol.messages.fleet import LoadedModel, ProcessIdentity
 from ..protocol.messages.generation import Generate, Preload
 from ..protocol.messages.library import ModelFacts
 from ..protocol.messages.placement import Load
-from .policies.assignment import Demand, WorkerState, WorkerView
 from .policies.fairness import FairQueue
 from .policies.loading import context_for
+from .policies.views import WorkerState, WorkerView
 
 RequestKey = tuple[str, int]
 """Request and attempt."""
@@ -62,6 +62,22 @@ class Worker(Peer):
     model: LoadedModel | None = None
     running: dict[RequestKey, str] = field(default_factory=dict[RequestKey, str])
     """The frontend of each request that was sent here and has not been released."""
+    taken: dict[str, int] = field(default_factory=dict[str, int])
+    """Bytes that its model takes, or was promised, on each device."""
+    num_gpu: int | None = None
+    """Layers to offload that were asked for when it was loaded; None for as many as fit."""
+    layers: int = 0
+    """Layers that lie on accelerators."""
+    all_layers: int = 0
+    """Layers that its model has; 0 where that is not known."""
+    cores: bool = False
+    """Whether it computes on the processor's cores."""
+    threads: int = 0
+    """Threads that it was told to compute with."""
+    most_threads: int = 1
+    """Threads that it may be told."""
+    ready_since: float = 0.0
+    load_seconds: float = 0.0
     keep_alive: float = 0.0
     """What the last request asked for, in seconds; negative for ever."""
     last_used: float = 0.0
@@ -84,6 +100,11 @@ class Worker(Peer):
         self.state = state
         self.since = now
 
+    def settle(self, model: LoadedModel) -> None:
+        """What it has loaded takes what it says, whatever was promised to it."""
+        if model.placed:
+            self.taken = {part.device: part.size for part in model.placed}
+
     @property
     def expires(self) -> float:
         """Monotonic time at which an idle replica is unloaded; infinite for never."""
@@ -101,6 +122,15 @@ class Worker(Peer):
             free_slots=max(0, slots - len(self.running)),
             running=len(self.running),
             last_used=self.last_used,
+            ready_since=self.ready_since,
+            load_seconds=self.load_seconds,
+            taken=self.taken,
+            num_gpu=self.num_gpu,
+            layers=self.layers,
+            all_layers=self.all_layers,
+            cores=self.cores,
+            threads=self.threads,
+            most_threads=self.most_threads,
         )
 
 
@@ -119,6 +149,11 @@ class Waiting:
         """Request and attempt; a preload is never tried again."""
         attempt = 1 if isinstance(self.header, Preload) else self.header.attempt
         return self.header.request, attempt
+
+    @property
+    def is_preload(self) -> bool:
+        """Whether it only wants the model to be ready."""
+        return isinstance(self.header, Preload)
 
     @property
     def resumed(self) -> bool:
@@ -149,6 +184,8 @@ class Fleet:
         """In the order of arrival. Changed by the three methods below alone."""
         self.queue = FairQueue(weight_of)
         """The same requests, in the order of turns."""
+        self.on_left: Callable[[RequestKey], None] = lambda key: None
+        """Hears of every request that waits no more."""
         self.facts: dict[str, ModelFacts] = {}
         """By digest, which they belong to for ever."""
         self._departures: deque[float] = deque()
@@ -193,11 +230,13 @@ class Fleet:
     def remove_waiting(self, key: RequestKey) -> Waiting | None:
         """Takes a request out of the queue that is not served: it costs its caller nothing."""
         self.queue.remove(key)
+        self.on_left(key)
         return self.waiting.pop(key, None)
 
     def serve_waiting(self, key: RequestKey) -> Waiting:
         """Takes a request out of the queue that a worker gets now, and charges its caller."""
         self.queue.take(key)
+        self.on_left(key)
         return self.waiting.pop(key)
 
     def to_refuse(self, most: int, most_bytes: int) -> tuple[Waiting, float] | None:
@@ -235,22 +274,6 @@ class Fleet:
         """Tokens of context that a new replica for this request gets."""
         header = waiting.header
         return context_for(self.facts[header.digest], header.context_length, default)
-
-    def demands(self, default_context: int) -> list[Demand]:
-        """Waiting requests in the order of turns, as far as their model's facts are known.
-
-        A request that names no context needs the default: else whoever asks for a tiny one first
-        would decide for all others how much of their prompts is read.
-        """
-        demands: list[Demand] = []
-        moment = now()
-        for ticket in self.queue.in_order():
-            if ticket.digest not in self.facts:
-                continue
-            waiting = self.waiting[ticket.key]
-            context = self.context_needed(waiting, default_context)
-            demands.append(Demand(ticket.key, ticket.digest, context, moment - waiting.since))
-        return demands
 
 
 def now() -> float:

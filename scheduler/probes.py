@@ -51,16 +51,23 @@ class Probes:
         if self._watch:
             self._watch.close()
 
-    def assign(self) -> None:
-        """Gives blank workers the jobs that are to be done, at most one of each kind at a time."""
+    def assign(self) -> list[Worker]:
+        """Gives blank workers the jobs that are to be done, at most one of each kind at a time.
+
+        Returns the workers that have got one.
+        """
+        given: list[Worker] = []
         blank = [w for w in self._fleet.workers.values() if w.state is WorkerState.BLANK]
         if blank and self._devices.needs_discovery:
             self._devices.on_discovering()
-            self._give(blank.pop(0), Discover(uuid4().hex))
+            given.append(blank.pop(0))
+            self._give(given[-1], Discover(uuid4().hex))
         # What a model takes depends on the devices.
         if blank and self._devices.known and (load := self._footprints.wanted()):
             self._footprints.on_measuring(load)
-            self._give(blank.pop(0), Measure(uuid4().hex, load))
+            given.append(blank.pop(0))
+            self._give(given[-1], Measure(uuid4().hex, load))
+        return given
 
     def _give(self, worker: Worker, job: Discover | Measure) -> None:
         worker.enter(WorkerState.PROBING, now())

@@ -181,6 +181,10 @@ class Scheduler:
             worker.state = WorkerState.READY
             worker.model = hello.model
             self._devices.settle(sender, hello.model)
+            worker.settle(hello.model)
+            worker.cores = bool(self._settings.devices) or not hello.model.size_vram
+            worker.most_threads = self._settings.threads
+            self._dispatcher.overview.board.prefixes.note(sender, hello.prefixes)
             worker.digest = hello.model.digest
             worker.context_length = hello.model.context_length
             worker.keep_alive = self._settings.keep_alive
@@ -269,15 +273,15 @@ class Scheduler:
         moment = now()
         worker.enter(WorkerState.READY, moment)
         worker.model = message.model
+        worker.settle(message.model)
+        worker.ready_since, worker.load_seconds = moment, message.duration / 1e9
         self._devices.settle(worker.id, message.model)
         if worker.load:
             self._footprints.on_loaded(worker.load, message.model)
         facts = self._fleet.facts[message.model.digest]
         if message.model.context_length < worker.context_length:
             # It has no more to give, whatever its file says: asking again would never end.
-            self._fleet.facts[facts.digest] = replace(
-                facts, context_length=message.model.context_length
-            )
+            self._dispatcher.learn(replace(facts, context_length=message.model.context_length))
         worker.context_length = message.model.context_length
         worker.last_used = moment
         _log.info(
@@ -308,7 +312,7 @@ class Scheduler:
         worker.last_used = worker.progressed = now()
         if worker.state is WorkerState.DRAINING and not worker.running:
             self._dispatcher.end(worker, "drained")
-        self._dispatcher.advance()
+        self._dispatcher.advance_with(worker)
 
     # Deaths
 
