@@ -47,6 +47,7 @@ from pronk.protocol.messages.placement import (
     Loaded,
     Outcome,
     Released,
+    SetThreads,
 )
 from pronk.protocol.process import new_incarnation, own_identity
 from pronk.protocol.settings import Settings, load_settings
@@ -68,11 +69,16 @@ class Peer:
         self.process = process
         self.endpoint = state.frontend(self.id)
         self.received: list[Any] = []
+        """All but heartbeats and thread counts."""
+        self.threads: int | None = None
+        """The last thread count that it was told."""
         self._news = asyncio.Event()
         self.dealer = Dealer(state.scheduler, self.id, self._on_message)
 
     def _on_message(self, message: Any, body: bytes) -> None:
-        if not isinstance(message, SchedulerHeartbeat):
+        if isinstance(message, SetThreads):
+            self.threads = message.threads
+        elif not isinstance(message, SchedulerHeartbeat):
             self.received.append((message, body) if body else message)
         self._news.set()
 
