@@ -64,6 +64,7 @@ from ..protocol.messages.placement import (
     Unload,
 )
 from ..protocol.process import die_with_parent, new_incarnation, own_identity
+from ..protocol.recent import LONGEST_CHAIN, Recent
 from ..protocol.settings import Settings, load_settings
 from ..protocol.state import StateDirectory
 from .crashes import CrashRecord
@@ -100,6 +101,7 @@ class Worker:
         self._phase = WorkerPhase.BLANK
         self._model: LoadedModel | None = None
         self._replica: Replica | None = None
+        self._prefixes = Recent()
         self._running: dict[_Key, tuple[Generate | Embed, FrontendLink]] = {}
         self._links: dict[str, FrontendLink] = {}
         self._boot_id: str | None = None
@@ -148,6 +150,7 @@ class Worker:
                 phase=self._phase,
                 model=self._model,
                 requests=reports,
+                prefixes=list(self._prefixes),
             )
         )
 
@@ -230,6 +233,8 @@ class Worker:
                 self._bounce(header, link)
                 return
             self._running[key] = (header, link)
+            if isinstance(header, Generate):
+                self._prefixes.add(header.prefix[:LONGEST_CHAIN])
             self._replica.submit(header, body)
         link.send(Started(header.request, header.attempt, self._incarnation))
 

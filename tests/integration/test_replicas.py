@@ -47,7 +47,9 @@ def stream(server: Server) -> Iterator[socket.socket]:
     """Asks for an answer without an end. Its lines are read by nobody but the test."""
     body = json.dumps(ENDLESS).encode()
     with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as client:
-        head = f"POST /api/generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = (
+            f"POST /api/generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
         client.sendall(head.encode() + body)
         yield client
 

@@ -162,7 +162,11 @@ class OllamaDialect:
             await self._generations.evict(caller, asked.model)
             return "unload"
         await self._generations.preload(
-            caller, asked.model, keep_alive=asked.keep_alive, context_length=asked.num_ctx
+            caller,
+            asked.model,
+            keep_alive=asked.keep_alive,
+            context_length=asked.num_ctx,
+            offload=asked.offload,
         )
         return "load"
 
