@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ..protocol.messages.generation import Generate
 from ..protocol.settings import Settings
 from .devices import Devices
-from .fleet import Fleet, RequestKey, Waiting, Worker, now
+from .fleet import Fleet, Waiting, Worker, now
 from .footprint import Footprints
 from .policies.assignment import decide
 from .policies.board import Board, Rules
-from .policies.fairness import FairQueue
 from .policies.limits import NO_LIMITS, ModelLimits
 from .policies.loading import context_for, gpu_for, layers_for, load_of, threads_for
 from .policies.resources import Footprint
+from .policies.turns import FairTurns
 from .policies.views import Action, Demand
-
-
-@dataclass(frozen=True, slots=True)
-class _FairTurns:
-    """The order of the waiting room, as the board asks for it."""
-
-    queue: FairQueue
-
-    def waiting_for(self, digest: str) -> Iterable[RequestKey]:
-        return (ticket.key for ticket in self.queue.waiting_for(digest))
-
-    def models(self) -> Iterable[str]:
-        return (ticket.digest for ticket in self.queue.heads())
 
 
 class Overview:
@@ -51,7 +37,7 @@ class Overview:
             self._rules(),
             limits=self.limits,
             most_threads=self._most_threads,
-            turns=_FairTurns(fleet.queue),
+            turns=FairTurns(fleet.queue),
         )
         fleet.on_left = self.board.remove
 

@@ -79,7 +79,7 @@ def test_every_option_reaches_the_worker() -> None:
 
 
 def test_every_option_of_ollama_has_a_place() -> None:
-    request = {"num_ctx", "seed", "num_keep"}
+    request = {"num_ctx", "seed", "num_keep", "num_gpu", "main_gpu"}
     assert set(Options.model_fields) == set(SamplingOptions.__dataclass_fields__) | request | set(
         WITHOUT_EFFECT
     )
