@@ -30,9 +30,14 @@ from .views import (
 LOOK_PAST = 64
 """Requests that cannot be served which one look passes over in search of some that can."""
 
-NEARLY = 0.75
-"""Part of the layers that a GPU would hold if it were empty with which a model is content now:
-else others have to make room."""
+MOST_TRIED = 16
+"""Models for which one more replica is looked for in one look: to find no place for one among a
+thousand devices takes as long as serving some requests."""
+
+NEARLY = 0.9
+"""Part of the layers that GPUs would hold if they were empty with which a model is content that
+would not fit on them anyhow. One that would fit waits for room: a few layers on the CPU make all of
+it slow."""
 
 
 def assign(
@@ -120,7 +125,7 @@ class _Look:
         """Replicas that a suspect was sent to."""
         self._given: set[str] = set()
         """Workers that something was decided about."""
-        self._blank = [worker for worker in board.blank if worker not in board.claimed]
+        self._blank_now: list[str] | None = None
         self._returning = len(board.ending) + board.departed
         self._free_now: dict[str, int] | None = None
         self._coming_now: dict[str, int] | None = None
@@ -266,6 +271,12 @@ class _Look:
         )
         return len(self._blank) > earlier
 
+    @property
+    def _blank(self) -> list[str]:
+        if self._blank_now is None:
+            self._blank_now = list(self._board.blank)
+        return self._blank_now
+
     def _claim_own(self, model: _Model) -> None:
         chosen = self._least_busy(model.ready)
         self._claim(model.digest, [chosen], chosen.taken)
@@ -317,7 +328,10 @@ class _Look:
             nothing = Placement((), 0, 0, {}, True)
             return lambda extra: nothing
         board = self._board
-        least = NEARLY * ideal.layers if ideal else 0.0
+        least = 0.0
+        if ideal:
+            whole = ideal.layers >= footprint.layers
+            least = ideal.layers if whole else NEARLY * ideal.layers
         reserved = {
             device
             for claimer, claim in board.claims.items()
@@ -512,9 +526,13 @@ class _Look:
             self._one_more(digest, context, there)
 
     def grow(self) -> None:
-        """Gives models whose queue stays full one more replica."""
+        """Gives some of the models whose queue stays full one more replica each."""
         board = self._board
-        for digest, queue in board.queues.items():
+        tried = 0
+        for digest in board.ranks():
+            queue = board.queues.get(digest)
+            if queue is None or tried >= MOST_TRIED:
+                continue
             replicas = board.replicas.get(digest, {})
             ready = [view for view in replicas.values() if view.state is WorkerState.READY]
             if (
@@ -528,9 +546,11 @@ class _Look:
             ):
                 continue
             context = max(queue.largest, *(view.context_length for view in ready))
+            tried += 1
             self._one_more(digest, context, len(replicas))
 
     def _one_more(self, digest: str, context: int, there: int) -> None:
+        """One more replica beside those that are there, where it can be had without harm."""
         board = self._board
         footprint = board.footprints(digest, context)
         if footprint is None or not board.devices:

@@ -21,6 +21,9 @@ from .views import Demand, WorkerState, WorkerView
 RequestKey = tuple[str, int]
 """Request and attempt."""
 
+_MOST_IDEALS = 4096
+"""Placements that are remembered: whoever asks for ever new contexts must not fill the memory."""
+
 Footprints = Callable[[str, int], Footprint | None]
 """What a replica of a model, by digest, takes with so much context; None while that is measured."""
 
@@ -150,6 +153,8 @@ class Board:
 
     _demands: dict[RequestKey, Demand] = field(default_factory=dict[RequestKey, Demand])
     _taken: Counter[str] = field(default_factory=Counter[str])
+    _emptied: dict[str, int] = field(default_factory=dict[str, int])
+    _emptied_known: bool = False
     _changed: set[str] = field(default_factory=set[str])
     _room: bool = False
     """Whether there is more room than at the last look."""
@@ -262,6 +267,8 @@ class Board:
         self._count_memory(worker, 1)
 
     def _count_memory(self, worker: WorkerView, sign: int) -> None:
+        if worker.taken:
+            self._emptied_known = False
         for device, size in worker.taken.items():
             self._taken[device] += sign * size
             if worker.running:
@@ -275,7 +282,7 @@ class Board:
         if fresh == self.devices:
             return
         self.devices = fresh
-        self._ideals.clear()
+        self._emptied_known = False
         self._room = True
 
     @property
@@ -286,27 +293,28 @@ class Board:
     @property
     def emptied(self) -> dict[str, int]:
         """Bytes that would be free on each device if all replicas were gone."""
-        reserve = self.rules.reserve
-        return {
-            name: max(
-                device.free,
-                min(
-                    device.total - (reserve if device.kind is DeviceKind.GPU else 0),
-                    device.free + self._taken[name],
-                ),
-            )
-            for name, device in self.devices.items()
-        }
+        if self._emptied_known:
+            return self._emptied
+        emptied: dict[str, int] = {}
+        taken, reserve = self._taken, self.rules.reserve
+        for name, device in self.devices.items():
+            most = device.total - (reserve if device.kind is DeviceKind.GPU else 0)
+            free = device.free + taken[name]
+            emptied[name] = free if free < most else max(device.free, most)
+        if emptied != self._emptied:
+            self._emptied = emptied
+            self._ideals.clear()
+        self._emptied_known = True
+        return emptied
 
     def ideal(self, digest: str, footprint: Footprint, wishes: Wishes) -> Placement | None:
         """Where a model would lie if it were alone; None where not even then."""
+        emptied = self.emptied
         key = (digest, footprint, wishes)
         if key not in self._ideals:
-            if len(self._ideals) > 4096:
+            if len(self._ideals) > _MOST_IDEALS:
                 self._ideals.clear()
-            self._ideals[key] = place(
-                list(self.devices.values()), footprint, wishes, free=self.emptied
-            )
+            self._ideals[key] = place(list(self.devices.values()), footprint, wishes, free=emptied)
         return self._ideals[key]
 
     # Claims

@@ -110,7 +110,7 @@ class Tally:
     evictions: int = 0
     most_replicas: Counter[str] = field(default_factory=Counter[str])
     busy_seconds: float = 0.0
-    """Of all devices together."""
+    """Of all GPUs together."""
     read_again: int = 0
     saved: int = 0
     """Tokens of prompts that were and were not read."""
@@ -175,7 +175,11 @@ class World:
         return self.tally
 
     def _pass(self, moment: float) -> None:
-        busy = sum(1 for replicas in self._busy.values() if replicas)
+        busy = sum(
+            1
+            for device, replicas in self._busy.items()
+            if replicas and self.devices[device].kind is DeviceKind.GPU
+        )
         self.tally.busy_seconds += busy * (moment - self.now)
         self.now = moment
 
