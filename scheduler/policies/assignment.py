@@ -34,6 +34,10 @@ MOST_TRIED = 16
 """Models for which one more replica is looked for in one look: to find no place for one among a
 thousand devices takes as long as serving some requests."""
 
+HALF = 0.5
+"""Part of the slots that a replica would have on an empty host for the sake of which idle ones have
+to go."""
+
 NEARLY = 0.9
 """Part of the layers that GPUs would hold if they were empty with which a model is content that
 would not fit on them anyhow. One that would fit waits for room: a few layers on the CPU make all of
@@ -83,6 +87,18 @@ def decide(board: Board, now: float, *, everything: bool = False) -> list[Action
         look.shrink()
     look.share_cores(everything)
     return look.actions
+
+
+def _is_near(placement: Placement, ideal: Placement | None, slots: bool = True) -> bool:
+    """Whether a placement is nearly as good as the one that an empty host would have."""
+    if ideal is None:
+        return True
+    least = ideal.layers if not ideal.cores else NEARLY * ideal.layers
+    return (
+        placement.layers >= least
+        and (len(placement.shares) <= len(ideal.shares) or not placement.shares)
+        and (not slots or placement.slots >= HALF * ideal.slots)
+    )
 
 
 class _Model:
@@ -249,12 +265,16 @@ class _Look:
         if found := make_room(self._idle_of_others(model.digest), fits, worker=not blank):
             reason = "another model needs its worker"
             self._claim(model.digest, found[0], found[1].taken, reason)
+            return others
+        modestly = self._fits(model.digest, footprint, wishes, ideal, slots=False)
+        if blank and footprint and model.replicas < most and (placement := modestly({})):
+            self._load(model.digest, demand, context, footprint, placement)
         elif others:
             # Its own place is the first that it gets for a larger replica.
             self._claim_own(model)
         elif not patient:
             candidates = self._idle_of_others(model.digest) + self._movable(model.digest)
-            if found := make_room(candidates, fits, worker=not blank):
+            if found := make_room(candidates, modestly, worker=not blank):
                 self._claim(model.digest, found[0], found[1].taken)
         return others
 
@@ -319,19 +339,18 @@ class _Look:
         footprint: Footprint | None,
         wishes: Wishes,
         ideal: Placement | None,
+        *,
+        slots: bool = True,
     ) -> Callable[[Mapping[str, int]], Placement | None]:
         """What can be placed once so many bytes have come back, if it is nearly what is best.
 
-        Of what is being measured nothing is known but that measuring takes a blank worker.
+        That is: with as many layers on no more devices, and unless `slots` is false with half of
+        the slots. Of what is being measured nothing is known but that this takes a blank worker.
         """
         if footprint is None:
             nothing = Placement((), 0, 0, {}, True)
             return lambda extra: nothing
         board = self._board
-        least = 0.0
-        if ideal:
-            whole = ideal.layers >= footprint.layers
-            least = ideal.layers if whole else NEARLY * ideal.layers
         reserved = {
             device
             for claimer, claim in board.claims.items()
@@ -348,7 +367,7 @@ class _Look:
                 for device in reserved:
                     free[device] = 0
             placement = place(self._devices(), footprint, wishes, free=free, busy=board.busy)
-            return placement if placement and placement.layers >= least else None
+            return placement if placement and _is_near(placement, ideal, slots) else None
 
         return fits
 
@@ -556,7 +575,10 @@ class _Look:
         if footprint is None or not board.devices:
             return
         holders = board.replicas.get(digest, {}).values()
-        avoid = frozenset(name for view in holders for name in view.taken)
+        # Where others compute, it would only take their time.
+        avoid = frozenset(name for view in holders for name in view.taken) | {
+            name for name, replicas in board.busy.items() if replicas
+        }
         wishes = Wishes(None, None, False, board.limits(digest).devices)
         ideal = board.ideal(digest, footprint, wishes)
         if ideal is None:
@@ -571,7 +593,7 @@ class _Look:
             for device in reserved:
                 free[device] = 0
             placement = place(self._devices(), footprint, elsewhere, free=free, busy=board.busy)
-            if placement is None or placement.layers < ideal.layers:
+            if placement is None or not _is_near(placement, ideal):
                 return None
             if there and not placement.shares and not self._has_spare_cores(digest):
                 return None
