@@ -342,5 +342,5 @@ def _first_problem(error: ValidationError) -> str:
         return f"{name}: there is no such setting; see `pronk settings`"
     message = problem["msg"].removeprefix("Value error, ")
     # A value that is not text has to be shown as text all the same.
-    given = str(problem["input"]).encode("utf-8", "backslashreplace").decode()
+    given = str(problem["input"])[:200].encode("utf-8", "backslashreplace").decode()
     return f"{variable}={given}: {message}"

@@ -19,6 +19,7 @@ import psutil
 from pronk.protocol.channels import Dealer, Router
 from pronk.protocol.codec import VERSION
 from pronk.protocol.errors import Code
+from pronk.protocol.messages.devices import Discovered
 from pronk.protocol.messages.embedding import Embed
 from pronk.protocol.messages.failure import Failure
 from pronk.protocol.messages.fleet import (
@@ -48,8 +49,9 @@ from pronk.protocol.messages.placement import (
     Released,
 )
 from pronk.protocol.process import new_incarnation, own_identity
-from pronk.protocol.settings import load_settings
+from pronk.protocol.settings import Settings, load_settings
 from pronk.protocol.state import StateDirectory
+from pronk.scheduler.devices import Devices
 from pronk.scheduler.service import Scheduler
 
 PATIENCE = 20
@@ -146,13 +148,25 @@ def _start_ticks(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
 
 
-class Stage:
-    """A scheduler, a store that knows the models A and B, and whoever the test adds."""
+def processors_alone(settings: Settings) -> Devices:
+    """The devices of a host of which it is known that it has no GPU."""
+    devices = Devices(settings)
+    devices.on_discovered(Discovered("0" * 32, [], 2))
+    return devices
 
-    def __init__(self, directory: str, **settings: Any) -> None:
+
+class Stage:
+    """A scheduler, a store that knows the models A and B, and whoever the test adds.
+
+    `discovered` says whether the scheduler knows its devices from the beginning; else the first
+    blank worker is asked.
+    """
+
+    def __init__(self, directory: str, *, discovered: bool = True, **settings: Any) -> None:
         self.settings = load_settings(state=directory, **settings)
         self.state = StateDirectory(self.settings.state)
-        self.scheduler = Scheduler(self.settings)
+        devices = processors_alone(self.settings) if discovered else None
+        self.scheduler = Scheduler(self.settings, devices)
         self.scheduler.start()
         self.store = Router(self.state.store, self._asked)
         self.peers: list[Peer] = []
