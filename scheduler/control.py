@@ -113,9 +113,14 @@ class Control:
         self._dispatcher.advance()
         return leaving
 
+    def _device_names(self) -> set[str]:
+        """The names under which an operator can speak of a device."""
+        there = {device.name for device in self._dispatcher.devices.views()}
+        return there | self._fleet.drained_devices
+
     def _mark(self, device: str, *, drained: bool) -> None:
         """Has nothing placed on a device any more, or lifts that."""
-        names, known = self._fleet.drained_devices, self._fleet.device_names()
+        names, known = self._fleet.drained_devices, self._device_names()
         if device not in known:
             there = ", ".join(sorted(known)) or "none that a model could lie on"
             raise PronkError(Code.NOT_FOUND, f"there is no device {device!r}; there are: {there}")

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ..protocol.lifecycle import Lifecycle
@@ -14,9 +14,11 @@ from ..protocol.messages.embedding import Embed
 from ..protocol.messages.fleet import LoadedModel, ProcessIdentity
 from ..protocol.messages.generation import Generate, Preload
 from ..protocol.messages.library import ModelFacts
+from ..protocol.messages.placement import Load
 from .absences import Absences
-from .policies.assignment import Demand, WorkerState, WorkerView
+from .policies.fairness import FairQueue
 from .policies.loading import context_for
+from .policies.views import WorkerState, WorkerView
 
 RequestKey = tuple[str, int]
 """Request and attempt."""
@@ -27,7 +29,13 @@ RETURN_SECONDS = 5.0
 WORKER = Lifecycle(
     "worker",
     {
-        WorkerState.BLANK: {WorkerState.LOADING, WorkerState.ENDING, WorkerState.GONE},
+        WorkerState.BLANK: {
+            WorkerState.PROBING,
+            WorkerState.LOADING,
+            WorkerState.ENDING,
+            WorkerState.GONE,
+        },
+        WorkerState.PROBING: {WorkerState.ENDING, WorkerState.GONE},
         WorkerState.LOADING: {WorkerState.READY, WorkerState.ENDING, WorkerState.GONE},
         WorkerState.READY: {WorkerState.DRAINING, WorkerState.ENDING, WorkerState.GONE},
         WorkerState.DRAINING: {WorkerState.ENDING, WorkerState.GONE},
@@ -71,11 +79,29 @@ class Worker(Peer):
     state: WorkerState = WorkerState.BLANK
     digest: str | None = None
     context_length: int = 0
+    load: Load | None = None
+    """With what it was told to load."""
     model: LoadedModel | None = None
     running: dict[RequestKey, str] = field(default_factory=dict[RequestKey, str])
     """The frontend of each request that was sent here and has not been released."""
     suspects: set[RequestKey] = field(default_factory=set[RequestKey])
     """Those of them that came as suspects and are not cleared."""
+    taken: dict[str, int] = field(default_factory=dict[str, int])
+    """Bytes that its model takes, or was promised, on each device."""
+    num_gpu: int | None = None
+    """Layers to offload that were asked for when it was loaded; None for as many as fit."""
+    layers: int = 0
+    """Layers that lie on accelerators."""
+    all_layers: int = 0
+    """Layers that its model has; 0 where that is not known."""
+    cores: bool = False
+    """Whether it computes on the processor's cores."""
+    threads: int = 0
+    """Threads that it was told to compute with."""
+    most_threads: int = 1
+    """Threads that it may be told."""
+    ready_since: float = 0.0
+    load_seconds: float = 0.0
     keep_alive: float = 0.0
     """What the last request asked for, in seconds; negative for ever."""
     last_used: float = 0.0
@@ -85,13 +111,21 @@ class Worker(Peer):
     steps: int = 0
     progressed: float = 0.0
     """Monotonic time at which `steps` last changed, or work first came in."""
-    devices: list[str] = field(default_factory=list[str])
-    """Names of the devices that hold a part of its model; empty for the CPU alone."""
 
     def enter(self, state: WorkerState, now: float) -> None:
         """The one way from a state to another; raises ValueError where `WORKER` has none."""
         self.state = WORKER.step(self.name or self.id, self.state, state)
         self.since = now
+
+    def settle(self, model: LoadedModel) -> None:
+        """What it has loaded takes what it says, whatever was promised to it."""
+        if model.placed:
+            self.taken = {part.device: part.size for part in model.placed}
+
+    @property
+    def devices(self) -> list[str]:
+        """Names of the devices that hold a part of its model."""
+        return sorted(name for name, size in self.taken.items() if size)
 
     def take(self, key: RequestKey, frontend: str, *, suspect: bool) -> None:
         """A request is sent here."""
@@ -128,6 +162,15 @@ class Worker(Peer):
             running=len(self.running),
             last_used=self.last_used,
             suspects=len(self.suspects),
+            ready_since=self.ready_since,
+            load_seconds=self.load_seconds,
+            taken=self.taken,
+            num_gpu=self.num_gpu,
+            layers=self.layers,
+            all_layers=self.all_layers,
+            cores=self.cores,
+            threads=self.threads,
+            most_threads=self.most_threads,
         )
 
 
@@ -153,20 +196,41 @@ class Waiting:
         return not isinstance(self.header, Preload) and self.header.suspect
 
     @property
+    def is_preload(self) -> bool:
+        """Whether it only wants the model to be ready."""
+        return isinstance(self.header, Preload)
+
+    @property
+    def resumed(self) -> bool:
+        """Whether it had its turn before, at a worker that died since."""
+        return self.key[1] > 1
+
+    @property
+    def cost(self) -> int:
+        """Estimated work in tokens."""
+        return 0 if isinstance(self.header, Preload) else self.header.cost
+
+    @property
     def deadline(self) -> float | None:
         """Unix time after which nobody waits for it."""
         return None if isinstance(self.header, Preload) else self.header.deadline
 
 
 class Fleet:
-    """Everything known, with the few questions that are asked of it."""
+    """Everything known, with the few questions that are asked of it.
 
-    def __init__(self) -> None:
+    `weight_of` gives the weight of a caller's waiting requests.
+    """
+
+    def __init__(self, weight_of: Callable[[str], float] = lambda caller: 1.0) -> None:
         self.frontends: dict[str, Frontend] = {}
         self.workers: dict[str, Worker] = {}
         self.waiting: dict[RequestKey, Waiting] = {}
-        """In the order of arrival."""
-        self.waiting_bytes = 0
+        """In the order of arrival. Changed by the three methods below alone."""
+        self.queue = FairQueue(weight_of)
+        """The same requests, in the order of turns."""
+        self.on_left: Callable[[RequestKey], None] = lambda key: None
+        """Hears of every request that waits no more."""
         self.facts: dict[str, ModelFacts] = {}
         """By digest, which they belong to for ever."""
         self.drained_devices: set[str] = set()
@@ -175,15 +239,12 @@ class Fleet:
         self._departures: deque[float] = deque()
         """When workers died whose successors have not come yet."""
 
-    def views(self) -> list[WorkerView]:
-        """All workers, as the policies see them."""
-        moment = now()
-        return [
-            replace(worker.view, lacks=self.absences.of(worker.process, moment))
-            if worker.remote
-            else worker.view
-            for worker in self.workers.values()
-        ]
+    def view_of(self, worker: Worker) -> WorkerView:
+        """A worker as the policies see it."""
+        if not worker.remote:
+            return worker.view
+        lacks = self.absences.of(worker.process, now())
+        return replace(worker.view, remote=True, lacks=lacks)
 
     def forgive(self, seconds: float) -> None:
         """Does not count a time in which the scheduler itself heard nobody."""
@@ -208,32 +269,44 @@ class Fleet:
             self._departures.popleft()
         return len(self._departures)
 
-    def device_names(self) -> set[str]:
-        """The names under which an operator can speak of a device."""
-        held = {name for worker in self.workers.values() for name in worker.devices}
-        return held | self.drained_devices
-
     def add_waiting(self, waiting: Waiting) -> None:
-        """Queues a request behind all others, or before them where it was under way already:
-        somebody is reading its answer.
-        """
-        if waiting.key[1] > 1:
-            begun = {key: one for key, one in self.waiting.items() if key[1] > 1}
-            self.waiting = begun | {waiting.key: waiting} | self.waiting
-        else:
-            self.waiting[waiting.key] = waiting
-        self.waiting_bytes += len(waiting.body)
+        """Queues a request."""
+        header = waiting.header
+        self.waiting[waiting.key] = waiting
+        self.queue.add(
+            waiting.key,
+            header.caller.subject,
+            header.digest,
+            waiting.cost,
+            len(waiting.body),
+            resumed=waiting.resumed,
+        )
 
     def remove_waiting(self, key: RequestKey) -> Waiting | None:
-        """Takes a request out of the queue."""
-        waiting = self.waiting.pop(key, None)
-        if waiting:
-            self.waiting_bytes -= len(waiting.body)
-        return waiting
+        """Takes a request out of the queue that is not served: it costs its caller nothing."""
+        self.queue.remove(key)
+        self.on_left(key)
+        return self.waiting.pop(key, None)
+
+    def serve_waiting(self, key: RequestKey) -> Waiting:
+        """Takes a request out of the queue that a worker gets now, and charges its caller."""
+        self.queue.take(key)
+        self.on_left(key)
+        return self.waiting.pop(key)
+
+    def to_refuse(self, most: int, most_bytes: int) -> tuple[Waiting, float] | None:
+        """What has to go where more waits than that, and for how many seconds the same caller's
+        oldest request has waited by now; None where there is room.
+        """
+        ticket = self.queue.to_refuse(most, most_bytes)
+        if ticket is None:
+            return None
+        oldest = self.queue.oldest_of(ticket.caller) or ticket
+        return self.waiting[ticket.key], now() - self.waiting[oldest.key].since
 
     def waiting_for(self, digest: str) -> list[Waiting]:
-        """All that waits for one model."""
-        return [waiting for waiting in self.waiting.values() if waiting.header.digest == digest]
+        """All that waits for one model, in the order of turns."""
+        return [self.waiting[ticket.key] for ticket in self.queue.waiting_for(digest)]
 
     def waiting_of(self, frontend: str) -> list[Waiting]:
         """All that waits on behalf of one frontend."""
@@ -256,24 +329,6 @@ class Fleet:
         """Tokens of context that a new replica for this request gets."""
         header = waiting.header
         return context_for(self.facts[header.digest], header.context_length, default)
-
-    def demands(self, default_context: int) -> list[Demand]:
-        """Waiting requests for the policy, as far as their model's facts are known.
-
-        A request that names no context needs the default: else whoever asks for a tiny one first
-        would decide for all others how much of their prompts is read.
-        """
-        demands: list[Demand] = []
-        moment = now()
-        for key, waiting in self.waiting.items():
-            digest = waiting.header.digest
-            if digest not in self.facts:
-                continue
-            context = self.context_needed(waiting, default_context)
-            demands.append(
-                Demand(key, digest, context, moment - waiting.since, suspect=waiting.suspect)
-            )
-        return demands
 
 
 def now() -> float:

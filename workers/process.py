@@ -6,6 +6,7 @@ is the one way to be sure that its memory is back. Its supervisor starts the nex
 
     blank ──Load──▶ loading ──Loaded──▶ ready ──Unload──▶ exit 0
       │                ├────LoadFailed────│─────Unload──▶ exit 0
+      ├──Discover, Measure──▶ loading ──answer──Unload──▶ exit 0
       └────────────────┴──────────────────┴─▶ draining ──nothing left, or the limit──▶ exit 0
 
 SIGUSR1 or the scheduler has it drain: it tells the scheduler, which sends nothing more, finishes
@@ -34,6 +35,7 @@ from ..protocol.codec import VERSION
 from ..protocol.errors import Code, PronkError
 from ..protocol.lifecycle import Lifecycle
 from ..protocol.logs import RateLimitedLog, configure_logging
+from ..protocol.messages.devices import Discover, Measure
 from ..protocol.messages.embedding import Embed, Embedded
 from ..protocol.messages.failure import Failure
 from ..protocol.messages.fleet import (
@@ -66,9 +68,11 @@ from ..protocol.messages.placement import (
     LoadFailed,
     Outcome,
     Released,
+    SetThreads,
     Unload,
 )
 from ..protocol.process import die_with_parent, new_incarnation, own_identity
+from ..protocol.recent import LONGEST_CHAIN, Recent
 from ..protocol.settings import Settings, load_settings
 from ..protocol.state import StateDirectory
 from . import warm  # noqa: F401  paid for while blank
@@ -78,6 +82,7 @@ from .frontends import FrontendLink
 from .home import Home
 from .inference.messages import WithNumbers
 from .inference.replica import Replica
+from .jobs import start_job
 
 _log = logging.getLogger(__name__)
 
@@ -125,6 +130,7 @@ class Worker:
         self._phase = WorkerPhase.BLANK
         self._model: LoadedModel | None = None
         self._replica: Replica | EchoReplica | None = None
+        self._prefixes = Recent()
         self._running: dict[_Key, tuple[Generate | Embed, FrontendLink]] = {}
         self._suspects: set[_Key] = set()
         """Requests with which an earlier worker died, before their first token here."""
@@ -183,6 +189,7 @@ class Worker:
                 model=self._model,
                 requests=reports,
                 name=self._name,
+                prefixes=list(self._prefixes),
             )
         )
 
@@ -212,6 +219,11 @@ class Worker:
                 self._say_hello()
             case Load() if self._phase is WorkerPhase.BLANK:
                 self._load(message)
+            case Discover() | Measure() if self._phase is WorkerPhase.BLANK:
+                self._enter(WorkerPhase.LOADING)
+                start_job(message, self._loop, self._on_answer)
+            case SetThreads() if self._replica:
+                self._replica.set_threads(message)
             case Unload(reason):
                 self._unload(reason)
             case BeginDraining(timeout):
@@ -295,6 +307,12 @@ class Worker:
     def _takes_requests(self) -> bool:
         return self._phase is not WorkerPhase.DRAINING or self._limit is not None
 
+    def _on_answer(self, answer: Any) -> None:
+        """Sends what a job brought: the last thing that this process does."""
+        self._scheduler.send(answer)
+        # The answer is Unload: a death that overtakes it would hide it.
+        self._loop.call_later(_LAST_WORDS_SECONDS, self._leave, 0)
+
     # --- requests
 
     def _accept(self, header: Generate | Embed, body: bytes) -> None:
@@ -310,6 +328,8 @@ class Worker:
             self._running[key] = (header, link)
             if header.suspect:
                 self._suspects.add(key)
+            if isinstance(header, Generate):
+                self._prefixes.add(header.prefix[:LONGEST_CHAIN])
             self._replica.submit(header, body)
         link.send(Started(*key, self._incarnation, self._context_of(header)))
 

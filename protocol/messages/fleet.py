@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
 
+from pydantic import Field
+
+from ..recent import MOST_PREFIXES
 from .failure import Failure
 from .fields import (
     Attempt,
@@ -32,7 +36,10 @@ class Role(StrEnum):
 
 
 class WorkerPhase(StrEnum):
-    """Where a worker is in its one life: blank → loading → ready → draining → (exit)."""
+    """Where a worker is in its one life: blank → loading → ready → draining → (exit).
+
+    While it tells of devices, or of what a model takes, it is loading as well.
+    """
 
     BLANK = "blank"
     LOADING = "loading"
@@ -53,6 +60,16 @@ class ProcessIdentity:
 
 
 @dataclass(frozen=True, slots=True)
+class Placed:
+    """What of a replica lies on one device."""
+
+    device: Label
+    """As its share named it; `CPU` for the host's memory."""
+    size: Count
+    """Bytes."""
+
+
+@dataclass(frozen=True, slots=True)
 class LoadedModel:
     """The replica that a worker holds."""
 
@@ -66,8 +83,11 @@ class LoadedModel:
     """Bytes of memory that the replica takes in all."""
     size_vram: Count
     """Bytes of `size` that lie on accelerators."""
-    devices: list[Label] = field(default_factory=list[Label])
-    """Names of the devices that hold a part of it; empty for the CPU alone."""
+    placed: list[Placed] = field(default_factory=list[Placed])
+    """`size` by device."""
+    resident: Count = 0
+    """Bytes by which the process's own memory grew: without the mapped file, whose pages it shares
+    with all others, and without what lies on accelerators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +119,10 @@ class Hello:
     requests: list[RequestReport] = field(default_factory=list[RequestReport])
     name: Label = ""
     """What its supervisor calls the process, the same over restarts."""
+    prefixes: Annotated[list[bytes], Field(max_length=MOST_PREFIXES)] = field(
+        default_factory=list[bytes]
+    )
+    """What a worker has read lately: hashes of `Generate.prefix`, the least recent one first."""
 
 
 @dataclass(frozen=True, slots=True)

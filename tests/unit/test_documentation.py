@@ -14,6 +14,7 @@ import pytest
 from pronk.protocol.errors import Code
 from pronk.protocol.messages import (
     control,
+    devices,
     embedding,
     failure,
     fleet,
@@ -67,7 +68,17 @@ def test_the_protocol_page_lists_every_field_of_every_message():
         name: re.findall(r"`([^`]+)`", fields)
         for name, fields in re.findall(r"^\| `?(\w+)`? \| (.*) \|$", page, re.MULTILINE)
     }
-    modules = (failure, fleet, placement, generation, embedding, library, status, control)
+    modules = (
+        failure,
+        fleet,
+        placement,
+        devices,
+        generation,
+        embedding,
+        library,
+        status,
+        control,
+    )
     classes = [
         value
         for module in modules

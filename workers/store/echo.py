@@ -13,10 +13,10 @@ import re
 from pathlib import Path
 
 from ...protocol.messages.library import ModelFacts
+from ...protocol.names import ModelName, parse_name
 from ..echo import PACE
 from .details import details_of
 from .layout import Config, StoredModel
-from .names import ModelName, parse_name
 
 NAME: ModelName = parse_name("echo")
 
