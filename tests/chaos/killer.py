@@ -1,9 +1,9 @@
 """Whoever kills, stops and drains processes at random, without doing what nobody could survive.
 
 supervisord gives up a program that dies four times within a second of its start; workers it always
-starts again. So a process other than a worker is left alone while it is young; and of which there is
-only one, it is left alone until it has done its work again: who waits for it waits for ten seconds,
-and on a busy machine two starts in a row take as long.
+starts again. So a process other than a worker is left alone while it is young. Where there is only
+one of a role, it is left alone until it has done its work again: who waits for it does so for ten
+seconds, and on a busy machine two starts in a row take as long.
 """
 
 from __future__ import annotations
