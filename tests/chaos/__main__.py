@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import json
 import random
 import re
 import sys
@@ -54,6 +55,7 @@ def main() -> int:
             PRONK_FRONTENDS=str(FRONTENDS),
             PRONK_CACHE_MEMORY="32MiB",
             PRONK_DRAIN_TIMEOUT="1",
+            PRONK_DEVICES=json.dumps([{"name": f"sim{n}", "memory": "8GiB"} for n in range(2)]),
         )
         add_models(server)
         server.start()

@@ -1,7 +1,9 @@
 """Whoever kills, stops and drains processes at random, without doing what nobody could survive.
 
 supervisord gives up a program that dies four times within a second of its start; workers it always
-starts again. So a process other than a worker is left alone while it is young.
+starts again. So a process other than a worker is left alone while it is young. Where there is only
+one of a role, it is left alone until it has done its work again: who waits for it does so for ten
+seconds, and on a busy machine two starts in a row take as long.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections import Counter
 
 import psutil
 
-from chaos.clients import Load
+from chaos.clients import Load, fetch
 from support.server import Server
 
 YOUNG = 3.0
@@ -28,6 +30,9 @@ ROLES = {
     "store": "store",
 }
 """A word of each role's command line."""
+
+WORK = {"scheduler": "/api/ps", "store": "/api/tags"}
+"""What is answered when the one process of a role does its work."""
 
 DEEDS = (
     ("kill worker", 45),
@@ -60,6 +65,8 @@ class Killer:
                 (deed,) = self._dice.choices(names, weights)
                 verb, _, role = deed.partition(" ")
                 role = role or self._dice.choice(list(ROLES))
+                if role in WORK and await fetch(self._server.port, WORK[role]) != 200:
+                    continue
                 if victim := self._victim(role):
                     with contextlib.suppress(psutil.NoSuchProcess):
                         self._do(verb, role, victim)

@@ -92,9 +92,9 @@ def state(server: Server, name: str) -> str:
 
 
 def holder(server: Server) -> ProcessEntry:
-    """The worker that has the model."""
-    (worker,) = [entry for entry in entries(server) if entry.model == "endless:latest"]
-    return worker
+    """The worker that has the model, and most of its requests."""
+    holders = [entry for entry in entries(server) if entry.model == "endless:latest"]
+    return max(holders, key=lambda entry: entry.requests)
 
 
 class Stream:

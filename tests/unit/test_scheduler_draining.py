@@ -51,6 +51,12 @@ class Operator:
         assert isinstance(answer, ProcessList)
         return answer
 
+    async def sees(self, count: int) -> None:
+        """Returns when the scheduler knows so many processes."""
+        async with asyncio.timeout(PATIENCE):
+            while len((await self.processes()).processes) < count:
+                await asyncio.sleep(0.01)
+
     async def drain(self, kind: DrainKind, name: str, **more: object) -> list[str]:
         answer = await self.questions.ask(lambda call: Drain(call, kind, name, **more))  # type: ignore[arg-type]
         assert isinstance(answer, DrainBegun)
@@ -185,6 +191,7 @@ async def test_an_operator_has_a_worker_drained(stage: Stage, operator: Operator
 
 async def test_an_operator_has_a_frontend_drained(stage: Stage, operator: Operator):
     frontend = stage.frontend(name="frontend-00")
+    await operator.sees(1)
     await operator.drain(DrainKind.FRONTEND, "frontend-00", timeout=5)
     assert await frontend.expect(BeginDraining) == BeginDraining(5)
     frontend.send(Draining())
@@ -200,9 +207,7 @@ async def test_a_name_that_nothing_has_is_an_error_that_says_what_there_is(
     worker = stage.worker(name="worker-00", phase=WorkerPhase.READY, model=ON_GPU)
     stage.frontend(name="frontend-00")
     there = {"worker": "worker-00", "frontend": "frontend-00", "device": "gpu0, gpu1"}[kind]
-    async with asyncio.timeout(PATIENCE):
-        while len((await operator.processes()).processes) < 2:
-            await asyncio.sleep(0.01)
+    await operator.sees(2)
     with pytest.raises(PronkError) as caught:
         await operator.drain(kind, "nobody")
     assert caught.value.code is Code.NOT_FOUND
@@ -222,9 +227,7 @@ async def test_a_drained_device_is_left_by_all_and_stays_so_over_a_restart(make_
         phase=WorkerPhase.READY, model=LoadedModel("a:latest", A, 2048, 1, 9, 9, ["gpu1"])
     )
     operator = Operator(stage)
-    async with asyncio.timeout(PATIENCE):
-        while len((await operator.processes()).processes) < 4:
-            await asyncio.sleep(0.01)
+    await operator.sees(4)
     assert set(await operator.drain(DrainKind.DEVICE, "gpu0")) == {on_both.id, idle.id}
     await on_both.expect(BeginDraining)
     await idle.expect(Unload)
