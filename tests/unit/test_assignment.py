@@ -223,3 +223,16 @@ def test_whatever_the_fleet_no_action_breaks_a_rule(fleet: tuple[list[Demand], l
                 assert worker.state is WorkerState.READY
                 assert not worker.running
                 assert not any(sent.worker == worker.id for sent in dispatched)
+
+
+def test_a_model_is_not_loaded_where_its_host_lacks_it():
+    there = WorkerView("there", WorkerState.BLANK, lacks=frozenset({"m"}))
+    here = WorkerView("here", WorkerState.BLANK)
+    demand = Demand(("r", 1), "m", 1)
+    assert assign([demand], [there, here]) == [LoadModel("here", "m", 1)]
+    assert assign([demand], [there]) == []
+    other = Demand(("s", 1), "n", 1)
+    assert assign([other, demand], [there, here]) == [
+        LoadModel("there", "n", 1),
+        LoadModel("here", "m", 1),
+    ]
