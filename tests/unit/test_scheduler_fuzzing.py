@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 from pronk.protocol.channels import Dealer
 from pronk.protocol.codec import VERSION
+from pronk.protocol.errors import Code
 from pronk.protocol.messages import MESSAGES
+from pronk.protocol.messages.failure import Failure
 from pronk.protocol.messages.fleet import (
     Hello,
     LoadedModel,
@@ -28,11 +30,11 @@ from pronk.protocol.messages.fleet import (
 )
 from pronk.protocol.messages.generation import Generate, Preload
 from pronk.protocol.messages.library import ModelDetails, ModelFacts
-from pronk.protocol.messages.placement import Loaded, Outcome, Released
+from pronk.protocol.messages.placement import Load, Loaded, LoadFailed, Outcome, Released
 from pronk.protocol.messages.status import ListRunning, RunningList
 from pronk.scheduler import dispatcher, fleet, service
 from pronk.scheduler.policies.assignment import WorkerState
-from support.stage import PATIENCE, UNKNOWN, Stage
+from support.stage import PATIENCE, UNKNOWN, A, B, Stage
 from support.wire import DIGESTS, PEERS, message
 
 FRONTENDS, WORKERS = PEERS[:2], PEERS[2:5]
@@ -250,6 +252,18 @@ async def test_a_preload_under_the_id_of_a_waiting_request_does_not_take_its_pla
     await worker.load()
     assert (await worker.expect(Generate))[0] == header
     assert stage.scheduler._fleet.waiting_bytes == 0
+
+
+async def test_a_load_that_nobody_ordered_fails_nothing(stage: Stage):
+    frontend, worker = stage.frontend(), stage.worker()
+    header = frontend.generate(A)
+    load: Load = await worker.expect(Load)
+    waiting = frontend.generate(B)
+    worker.send(LoadFailed(B, Failure(Code.LOAD_FAILED, "not what I was told to load")))
+    worker.send(Loaded(LoadedModel("a:latest", A, load.context_length, 1, 1000, 0), 10**6))
+    assert (await worker.expect(Generate))[0] == header
+    assert frontend.received == []
+    assert (waiting.request, 1) in stage.scheduler._fleet.waiting
 
 
 @settings(
