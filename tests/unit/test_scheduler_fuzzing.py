@@ -42,6 +42,9 @@ from support.stage import PATIENCE, UNKNOWN, A, B, Stage, StageMaker
 from support.wire import DIGESTS, PEERS, message
 
 FRONTENDS, WORKERS = PEERS[:2], PEERS[2:5]
+JOINED = PEERS[4:]
+"""What these say counts as said over tcp."""
+
 DETAILS = ModelDetails("", "gguf", "llama", ["llama"], "1M", "Q8_0")
 ELSEWHERE = ProcessIdentity(0, 0, "pid:[0]", "another boot")
 """Never a process of this host: what claims to be one may be killed."""
@@ -192,16 +195,20 @@ class Play:
                 for _ in range(ticks):
                     self._clock.moment += service.TICK
                     for peer in PEERS if beating else []:
-                        self.scheduler._on_message(peer, PeerHeartbeat(), b"")
+                        self._hear(peer, PeerHeartbeat(), b"")
                     self.scheduler._tick()
             case Say(peer, message, body, times):
                 for _ in range(times):
-                    self.scheduler._on_message(peer, message, body)
+                    self._hear(peer, message, body)
             case Greet(peer):
-                self.scheduler._on_message(peer, hello(peer), b"")
+                self._hear(peer, hello(peer), b"")
             case Obey(peer):
                 if answer := self._obedience(peer):
-                    self.scheduler._on_message(peer, answer, b"")
+                    self._hear(peer, answer, b"")
+
+    def _hear(self, peer: str, message: Any, body: bytes) -> None:
+        joined = peer in JOINED
+        (self.scheduler._on_remote if joined else self.scheduler._on_message)(peer, message, body)
 
     def _obedience(self, peer: str) -> Any:
         worker = self.scheduler._fleet.workers.get(peer)
@@ -271,7 +278,7 @@ async def test_bytes_that_are_no_message_are_counted_and_stop_nobody(
         await frontend.expect(RunningList)
         kind = ("pronk.protocol.channels", "malformed message")
         async with asyncio.timeout(PATIENCE):
-            while counted()[kind] - before.get(kind, 0) < 200:
+            while counted().get(kind, 0) - before.get(kind, 0) < 200:
                 await asyncio.sleep(0.01)
     assert 1 <= sum("malformed message" in line for line in caplog.messages) <= 3
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
