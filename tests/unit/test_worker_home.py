@@ -11,7 +11,7 @@ from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.keys import client_keys
 from pronk.protocol.messages.generation import Caller, Generate
 from pronk.protocol.messages.library import ModelDetails, ModelFacts
-from pronk.protocol.messages.placement import Load
+from pronk.protocol.messages.placement import Load, Share
 from pronk.protocol.settings import load_settings
 from pronk.protocol.state import StateDirectory
 from pronk.workers.home import Home
@@ -37,7 +37,7 @@ def home(hosts: Hosts, tmp_path: Path, **settings: Any) -> Home:
 
 def load(blob: str | None) -> Load:
     facts = ModelFacts("m:latest", "d" * 64, "/elsewhere/blob", 1, 64, DETAILS, blob=blob)
-    return Load(facts, 64, threads=99)
+    return Load(facts, 64, threads=99, shares=[Share("CUDA0", "0000:01", "CUDA", 1.0)], layers=9)
 
 
 def header(reply_to_tcp: str | None) -> Generate:
@@ -92,7 +92,7 @@ def test_a_model_is_found_by_its_digest_in_the_hosts_own_library(hosts: Hosts, t
     )
     loaded = home(hosts, tmp_path).load(load(blob))
     assert loaded.model.weights == str(tmp_path / "models" / "blobs" / f"sha256-{blob}")
-    assert loaded.threads == 3
+    assert (loaded.threads, loaded.shares, loaded.layers) == (3, [], 0)
 
 
 def test_the_built_in_model_is_everywhere_unless_it_is_switched_off(hosts: Hosts, tmp_path: Path):
