@@ -40,8 +40,9 @@ _LENGTH = 4
 _SMALL = 64 * 1024
 """Bytes in which there is no room for more lists and maps than can be borne."""
 
-_MOST_CONTAINERS = 500_000
-"""Lists and maps in one message: an empty one is a byte here and 64 bytes of memory there."""
+_BYTES_PER_CONTAINER = 16
+"""Least bytes for each list and map of a message, on average. An empty one is a byte here and 64
+bytes of memory there; those that mean something have names and values in them."""
 
 _LONGEST_PLACE = 200
 
@@ -107,13 +108,13 @@ def expect(*messages: type[Any]) -> None:
 
 
 def _unpack_large(data: bytes | memoryview) -> Any:
-    room = _MOST_CONTAINERS
+    room = len(data) // _BYTES_PER_CONTAINER
 
     def count(container: Any) -> Any:
         nonlocal room
         room -= 1
         if room < 0:
-            raise MalformedMessage(f"more than {_MOST_CONTAINERS} lists and maps")
+            raise MalformedMessage(f"too many lists and maps for {len(data)} bytes")
         return container
 
     return _unpack(data, list_hook=count, object_hook=count)

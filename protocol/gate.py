@@ -30,9 +30,10 @@ _DOMAIN = "pronk"
 _REREAD_SECONDS = 1.0
 
 _HEARTBEAT_MS = 3000
-_HEARTBEAT_TIMEOUT_MS = 9000
+_HEARTBEAT_TIMEOUT_MS = 20000
 """Silence after which ZeroMQ ends a tcp connection and tries anew: the kernel takes a quarter of an
-hour to notice that a host or a cable is gone."""
+hour to notice that a host or a cable is gone. Longer than the scheduler waits for a silent worker,
+so that a connection which ends sooner says that a process has died."""
 
 _HANDSHAKE_MS = 5000
 

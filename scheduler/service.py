@@ -342,7 +342,8 @@ class Scheduler:
         self._dispatcher.advance()
 
     def _on_load_failed(self, worker: Worker, message: LoadFailed) -> None:
-        if worker.state is not WorkerState.LOADING:
+        if worker.state is not WorkerState.LOADING or message.digest != worker.digest:
+            self._odd.warning("unexpected message", f"LoadFailed from {worker.id} {worker.state}")
             return
         _log.warning("worker %s: %s", worker.id, message.failure.message)
         if worker.remote and message.failure.code is Code.NOT_FOUND:

@@ -47,14 +47,16 @@ class Home:
         return reachable(header.reply_to_tcp, self.scheduler)
 
     def load(self, load: Load) -> Load:
-        """The same load with what is this host's own: the file's path, the number of threads.
+        """The same load with what is this host's own: the file's path, the number of threads. The
+        scheduler's host's devices are not there.
 
         Raises `PronkError` NOT_FOUND when this host does not have the model.
         """
         if self.keys is None:
             return load
-        model = replace(load.model, weights=self._weights(load.model.blob, load.model.name))
-        return replace(load, model=model, threads=self.settings.threads)
+        weights = load.model.weights and self._weights(load.model.blob, load.model.name)
+        model = replace(load.model, weights=weights)
+        return replace(load, model=model, threads=self.settings.threads, shares=[], layers=0)
 
     def _weights(self, blob: str | None, name: str) -> str:
         missing = PronkError(

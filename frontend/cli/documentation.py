@@ -34,4 +34,6 @@ def _entry(name: str, settings: Settings) -> str:
 
 
 def _shown(value: object) -> str:
+    if value is None:
+        return ""
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -243,3 +243,12 @@ def test_a_suspect_goes_where_no_other_one_is_and_nothing_follows_it():
     guarded = replace(ready("w0", free=4, running=1), suspects=1)
     assert assign([demand(3)], [guarded]) == []
     assert assign([suspects[0]], [guarded]) == []
+
+
+def test_a_model_is_not_loaded_where_its_host_lacks_it():
+    there = WorkerView("there", WorkerState.BLANK, remote=True, lacks=frozenset({A}))
+    here = blank("here")
+    assert assign([demand(1)], [there, here]) == [LoadModel("here", A, 512)]
+    assert assign([demand(1)], [there]) == []
+    assert assign([demand(2, B)], [there, here]) == [LoadModel("here", B, 512)], "our own first"
+    assert assign([demand(2, B)], [there]) == [LoadModel("there", B, 512)]

@@ -218,3 +218,23 @@ def test_a_console_that_nobody_reads_holds_nothing_up() -> None:
         console.say(writing, "nobody is there")
     finally:
         os.close(writing)
+
+
+def test_keys_are_made_and_listed(place: Path) -> None:
+    keys = str(place / "keys")
+    made = pronk("keys", "create", "server", "--keys", keys)
+    assert made.returncode == 0, made.stderr
+    assert "server.secret: stays here" in made.stdout
+    assert pronk("keys", "create", "server", PRONK_KEYS=keys).returncode == 1
+    other = pronk("keys", "create", "box", PRONK_STATE=str(place / "state"))
+    assert other.returncode == 0, other.stderr
+    (place / "state" / "keys" / "box.public").rename(place / "keys" / "box.public")
+    listed = pronk("keys", "list", PRONK_KEYS=keys)
+    assert listed.stdout.splitlines() == ["server: this host's own", "box: may join"]
+    assert "no keys" in pronk("keys", "list", "--keys", str(place / "nowhere")).stdout
+
+
+def test_a_worker_needs_to_know_which_scheduler(place: Path) -> None:
+    result = pronk("worker", PRONK_STATE=str(place))
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert "--join" in result.stderr

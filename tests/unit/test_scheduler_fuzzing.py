@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import zmq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pronk.protocol.channels import Dealer
-from pronk.protocol.codec import VERSION
+from pronk.protocol.codec import MAX_HEADER, VERSION, join
+from pronk.protocol.errors import Code
+from pronk.protocol.logs import counted
 from pronk.protocol.messages import MESSAGES
+from pronk.protocol.messages.failure import Failure
 from pronk.protocol.messages.fleet import (
     Hello,
     LoadedModel,
@@ -28,14 +33,18 @@ from pronk.protocol.messages.fleet import (
 )
 from pronk.protocol.messages.generation import Generate, Preload
 from pronk.protocol.messages.library import ModelDetails, ModelFacts
-from pronk.protocol.messages.placement import Loaded, Outcome, Released
+from pronk.protocol.messages.placement import Load, Loaded, LoadFailed, Outcome, Released
 from pronk.protocol.messages.status import ListRunning, RunningList
+from pronk.protocol.settings import MIB
 from pronk.scheduler import dispatcher, fleet, service
 from pronk.scheduler.policies.assignment import WorkerState
-from support.stage import PATIENCE, UNKNOWN, Stage
+from support.stage import PATIENCE, UNKNOWN, A, B, Stage, StageMaker
 from support.wire import DIGESTS, PEERS, message
 
 FRONTENDS, WORKERS = PEERS[:2], PEERS[2:5]
+JOINED = PEERS[4:]
+"""What these say counts as said over tcp."""
+
 DETAILS = ModelDetails("", "gguf", "llama", ["llama"], "1M", "Q8_0")
 ELSEWHERE = ProcessIdentity(0, 0, "pid:[0]", "another boot")
 """Never a process of this host: what claims to be one may be killed."""
@@ -186,16 +195,20 @@ class Play:
                 for _ in range(ticks):
                     self._clock.moment += service.TICK
                     for peer in PEERS if beating else []:
-                        self.scheduler._on_message(peer, PeerHeartbeat(), b"")
+                        self._hear(peer, PeerHeartbeat(), b"")
                     self.scheduler._tick()
             case Say(peer, message, body, times):
                 for _ in range(times):
-                    self.scheduler._on_message(peer, message, body)
+                    self._hear(peer, message, body)
             case Greet(peer):
-                self.scheduler._on_message(peer, hello(peer), b"")
+                self._hear(peer, hello(peer), b"")
             case Obey(peer):
                 if answer := self._obedience(peer):
-                    self.scheduler._on_message(peer, answer, b"")
+                    self._hear(peer, answer, b"")
+
+    def _hear(self, peer: str, message: Any, body: bytes) -> None:
+        joined = peer in JOINED
+        (self.scheduler._on_remote if joined else self.scheduler._on_message)(peer, message, body)
 
     def _obedience(self, peer: str) -> Any:
         worker = self.scheduler._fleet.workers.get(peer)
@@ -242,6 +255,50 @@ async def play(steps: list[Any], directory: str, clock: Clock) -> None:
         play.close()
 
 
+async def test_bytes_that_are_no_message_are_counted_and_stop_nobody(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+):
+    chance = random.Random(7)
+    frames = [chance.randbytes(chance.randrange(200)) for _ in range(200)]
+    for _ in range(200):
+        frame = bytearray(join(hello(FRONTENDS[0])))
+        for _ in range(4):
+            frame[chance.randrange(len(frame))] = chance.randrange(256)
+        frames.append(bytes(frame))
+    before = counted()
+    with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+        stranger.setsockopt(zmq.IDENTITY, PEERS[5].encode())
+        stranger.setsockopt(zmq.LINGER, 0)
+        stranger.connect(stage.state.scheduler)
+        for frame in frames:
+            stranger.send(frame)
+        stranger.send_multipart([b"two", b"frames"])
+        frontend = stage.frontend()
+        frontend.send(ListRunning("1" * 32))
+        await frontend.expect(RunningList)
+        kind = ("pronk.protocol.channels", "malformed message")
+        async with asyncio.timeout(PATIENCE):
+            while counted().get(kind, 0) - before.get(kind, 0) < 200:
+                await asyncio.sleep(0.01)
+    assert 1 <= sum("malformed message" in line for line in caplog.messages) <= 3
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_a_message_over_the_limit_ends_its_connection_and_no_other(make_stage: StageMaker):
+    stage = make_stage(max_generation_body=1)
+    frontend = stage.frontend()
+    with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+        stranger.setsockopt(zmq.LINGER, 0)
+        monitor = stranger.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        stranger.connect(stage.state.scheduler)
+        stranger.send(bytes(MAX_HEADER + 2 * MIB))
+        assert await asyncio.to_thread(monitor.poll, 1000 * PATIENCE)
+        stranger.disable_monitor()
+        monitor.close()
+    frontend.send(ListRunning("1" * 32))
+    await frontend.expect(RunningList)
+
+
 async def test_a_preload_under_the_id_of_a_waiting_request_does_not_take_its_place(stage: Stage):
     frontend = stage.frontend()
     header = frontend.generate()
@@ -250,6 +307,18 @@ async def test_a_preload_under_the_id_of_a_waiting_request_does_not_take_its_pla
     await worker.load()
     assert (await worker.expect(Generate))[0] == header
     assert stage.scheduler._fleet.waiting_bytes == 0
+
+
+async def test_a_load_that_nobody_ordered_fails_nothing(stage: Stage):
+    frontend, worker = stage.frontend(), stage.worker()
+    header = frontend.generate(A)
+    load: Load = await worker.expect(Load)
+    waiting = frontend.generate(B)
+    worker.send(LoadFailed(B, Failure(Code.LOAD_FAILED, "not what I was told to load")))
+    worker.send(Loaded(LoadedModel("a:latest", A, load.context_length, 1, 1000, 0), 10**6))
+    assert (await worker.expect(Generate))[0] == header
+    assert frontend.received == []
+    assert (waiting.request, 1) in stage.scheduler._fleet.waiting
 
 
 @settings(

@@ -216,3 +216,45 @@ def test_every_setting_is_documented_with_its_variables_and_value() -> None:
         if isinstance(alias, AliasChoices):
             for choice in alias.choices:
                 assert not str(choice).startswith("OLLAMA_") or str(choice) in page
+
+
+@pytest.mark.parametrize("name", ["listen_tcp", "scheduler"])
+@pytest.mark.parametrize(
+    ("text", "endpoint"),
+    [
+        ("10.0.0.7:11500", "tcp://10.0.0.7:11500"),
+        ("tcp://10.0.0.7:11500", "tcp://10.0.0.7:11500"),
+        ("gpu-host.example.org:1", "tcp://gpu-host.example.org:1"),
+        ("[::1]:11500", "tcp://[::1]:11500"),
+        (" 0.0.0.0:11500 ", "tcp://0.0.0.0:11500"),
+    ],
+)
+def test_a_tcp_address_is_written_with_or_without_its_scheme(
+    name: str, text: str, endpoint: str
+) -> None:
+    assert getattr(load_settings(**{name: text}), name) == endpoint
+
+
+@pytest.mark.parametrize("name", ["listen_tcp", "scheduler"])
+@pytest.mark.parametrize(
+    "text", ["host", "host:", ":11500", "host:0", "host:65536", "::1:11500", "ipc:///x:1", "a b:1"]
+)
+def test_what_is_no_tcp_address_is_refused(name: str, text: str) -> None:
+    with pytest.raises(PronkError, match=f"^PRONK_{name.upper()}="):
+        load_settings(**{name: text})
+
+
+def test_there_have_to_be_ports_for_the_frontends() -> None:
+    with pytest.raises(PronkError, match="no room for the frontends' ports"):
+        load_settings(listen_tcp="0.0.0.0:65534", frontends=2)
+    assert load_settings(listen_tcp="0.0.0.0:65533", frontends=2)
+
+
+def test_a_host_cannot_both_have_a_scheduler_for_others_and_join_one() -> None:
+    with pytest.raises(PronkError, match="has no PRONK_LISTEN_TCP"):
+        load_settings(listen_tcp="0.0.0.0:11500", scheduler="other:11500")
+
+
+def test_keys_lie_in_the_state_directory_unless_they_are_elsewhere(tmp_path: Path) -> None:
+    assert load_settings(state=tmp_path).keys_directory == tmp_path / "keys"
+    assert load_settings(state=tmp_path, keys=tmp_path / "k").keys_directory == tmp_path / "k"

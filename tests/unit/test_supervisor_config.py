@@ -186,3 +186,18 @@ def test_the_programs_of_a_host_keep_their_own_names(tmp_path: Path) -> None:
 )
 def test_the_ready_line_names_an_address_that_can_be_called(address: str, url: str) -> None:
     assert rendering.reachable_url(address, 1) == url
+
+
+@pytest.mark.parametrize("kind", ["serve", "host"])
+def test_a_host_that_joins_another_ones_scheduler_runs_workers_only(
+    tmp_path: Path, kind: str
+) -> None:
+    joining = settings(tmp_path, workers=2, scheduler="gpu-host:11500", keys=tmp_path / "keys")
+    groups = parsed(render(joining, kind))
+    assert set(groups) == {"pronk-worker"} | ({"pronk-listener"} if kind == "serve" else set())
+    processes = groups["pronk-worker"].process_configs
+    assert [process.name for process in processes] == ["worker-00", "worker-01"]
+    if kind == "host":
+        environment = processes[0].environment
+        assert environment["PRONK_SCHEDULER"] == "tcp://gpu-host:11500"
+        assert environment["PRONK_KEYS"] == str(tmp_path / "keys")

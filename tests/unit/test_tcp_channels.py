@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import zmq
 
-from pronk.protocol import keys
+from pronk.protocol import gate, keys
 from pronk.protocol.channels import Dealer, Router
 from pronk.protocol.codec import join
 from pronk.protocol.gate import Gate
@@ -84,7 +84,10 @@ async def test_an_unknown_key_is_refused_counted_and_let_in_once_its_file_is_the
     end.close()
 
 
-async def test_a_key_that_is_taken_away_lets_nobody_in_any_more(hosts: Hosts):
+async def test_a_key_that_is_taken_away_lets_nobody_in_any_more(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(gate, "_REREAD_SECONDS", 0.0)
     end = End(hosts.server)
     box = hosts.client("box")
     first = Guest(end.endpoint, client_keys(box))
@@ -92,7 +95,6 @@ async def test_a_key_that_is_taken_away_lets_nobody_in_any_more(hosts: Hosts):
     await until(lambda: first.heard)
     first.dealer.close()
     (hosts.server / "box.public").unlink()
-    await asyncio.sleep(1.1)  # the directory is read again at most once a second
     second = Guest(end.endpoint, client_keys(box))
     second.dealer.send(PeerHeartbeat(2))
     await until(lambda: end.gate.log.counts["unknown key"] > 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import tracemalloc
+from datetime import UTC
 from typing import Any
 
 import msgpack
@@ -14,7 +15,22 @@ from hypothesis import strategies as st
 
 from pronk.protocol.codec import MAX_HEADER, MalformedMessage, decode, encode, join, split
 from pronk.protocol.messages import MESSAGES
+from pronk.protocol.messages.generation import (
+    ChatMessage,
+    Chunk,
+    Chunks,
+    GenerateBody,
+    Kind,
+    LogitBias,
+    PositionLogprobs,
+    SamplingOptions,
+    TokenLogprob,
+)
+from pronk.protocol.messages.library import ModelDetails, ModelList, ModelSummary
 from support.wire import messages
+
+TOKEN = TokenLogprob(b"", 0.0)
+SUMMARY = ModelSummary("m", "a" * 64, 1, 1.0, ModelDetails("", "", "", [], "", ""))
 
 SECONDS = 20.0
 """Far more than any message may take, on a machine with other things to do, and far less than what
@@ -31,7 +47,7 @@ SCALARS = (
     | st.text(max_size=20)
     | st.binary(max_size=20)
     | st.builds(msgpack.ExtType, st.integers(0, 127), st.binary(max_size=8))
-    | st.datetimes(timezones=st.just(__import__("datetime").UTC))
+    | st.datetimes(timezones=st.just(UTC))
 )
 VALUES = st.recursive(
     SCALARS,
@@ -111,6 +127,24 @@ def test_what_is_made_to_be_expensive_is_refused_cheaply(data: bytes):
         tracemalloc.stop()
     assert peak < BYTES
     assert time.monotonic() - began < SECONDS
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        GenerateBody(Kind.CHAT, SamplingOptions(), [ChatMessage("user", "")] * 100_000),
+        GenerateBody(
+            Kind.CHAT, SamplingOptions(logit_bias=[LogitBias(1, -1.0), LogitBias(2, None)] * 50_000)
+        ),
+        Chunks([Chunk("1" * 32, 1, 0, [], "", [PositionLogprobs(TOKEN, [TOKEN])])] * 20_000),
+        ModelList("1" * 32, [SUMMARY] * 20_000),
+    ],
+    ids=["a chat", "biases", "chunks", "models"],
+)
+def test_what_is_large_and_means_something_is_read(message: Any):
+    data = encode(message)
+    assert len(data) > 2**20
+    assert decode(data) == message
 
 
 def test_a_senders_own_text_is_cut_and_shown_in_ascii_in_what_goes_to_the_log():
