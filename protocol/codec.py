@@ -1,6 +1,7 @@
 """Messages to bytes and back.
 
-A message is the msgpack array `[name, fields]`, where `name` is the class's and `fields` a map.
+A message is the msgpack array `[name, fields]`, where `name` is the class's and `fields` a map; see
+`chunks` for the one exception.
 Nothing but the classes in `MESSAGES` is ever decoded, every field is checked against its declared
 type and bound, unknown fields are ignored so that a newer peer may add some, and what is over its
 limit is refused before it is parsed.
@@ -22,7 +23,7 @@ import msgpack  # pyright: ignore[reportMissingTypeStubs]
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import SchemaValidator
 
-from .chunks import read_chunks, write_chunks
+from .chunks import named_chunks, read_chunks, write_chunks
 from .messages import MESSAGES
 from .messages.generation import Chunks
 
@@ -90,8 +91,10 @@ def decode(data: bytes | memoryview, limit: int = MAX_HEADER) -> Any:
             raise MalformedMessage(f"no message is called {name[:64]!r}")
         case _:
             raise MalformedMessage("not an envelope [name, fields]")
-    if name == Chunks.__name__ and (chunks := read_chunks(fields)):
-        return chunks
+    if name == Chunks.__name__:
+        if chunks := read_chunks(fields):
+            return chunks
+        fields = named_chunks(fields)
     try:
         return _validator(name).validate_python(fields)
     except ValidationError as error:
