@@ -352,6 +352,7 @@ class Relay:
         self, exchange: Exchange, error: PronkError, *, died: bool = False, alone: bool = False
     ) -> None:
         if not exchange.try_again(died=died, alone=alone):
+            _log.warning("request %s: attempt %d was lost, and none follows", *exchange.key)
             self._finish(exchange, _blamed() if exchange.blamed else error)
             return
         if len(exchange.body) > self._settings.max_generation_body + MOST_TOKEN_BYTES:

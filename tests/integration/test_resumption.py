@@ -261,6 +261,19 @@ def test_a_worker_that_hangs_is_replaced_and_its_stream_goes_on(pool: ThreadPool
         assert resumptions(server) >= 1
 
 
+def test_a_stream_goes_on_when_the_scheduler_dies_with_its_worker(
+    victim: Server, pool: ThreadPoolExecutor
+):
+    worker = loaded_worker(victim, LONG)
+    reader = Reader(victim, pool, LONG, worker)
+    reader.more()
+    (scheduler,) = victim.processes("pronk.scheduler")
+    scheduler.kill()
+    worker.kill()
+    assert text_of(reader.result()) == DIGITS
+    assert reader.lines[-1]["eval_count"] == COUNT
+
+
 def test_a_load_whose_worker_is_killed_is_tried_again(victim: Server, pool: ThreadPoolExecutor):
     unload = {"model": "endless", "keep_alive": 0}
     httpx.post(f"{victim.url}/api/generate", json=unload, timeout=PATIENCE).raise_for_status()

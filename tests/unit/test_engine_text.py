@@ -182,3 +182,23 @@ def test_a_second_attempt_shows_exactly_what_the_first_did_not(
 
     assert shown + rest == full_text
     assert (second.reason, second.tokens) == (whole.reason, whole.tokens)
+
+
+@given(
+    st.lists(st.sampled_from(list("abé€END".encode())), min_size=1, max_size=25),
+    st.integers(1, 25),
+)
+def test_a_second_attempt_with_less_room_ends_with_all_text_of_the_first(
+    tokens: list[int], limit: int
+) -> None:
+    first = begin(100, ("END", "ab€"))
+    shown = feed(first, tokens)
+    if first.reason:
+        return
+    second = begin(limit, ("END", "ab€"), before=first.tokens, released=len(shown))
+    assert second.tokens == first.tokens
+    if limit > len(tokens):
+        assert (second.reason, second.pending) == (None, "")
+    else:
+        whole = bytes(tokens).decode("utf-8", "replace")
+        assert (second.reason, shown + second.pending) == (FinishReason.LENGTH, whole)

@@ -126,7 +126,7 @@ async def test_it_loads_and_answers_in_order(stage: Stage, reciter: Path) -> Non
     assert loaded.duration > 0
 
     request, attempt = stage.ask(chat())
-    assert await stage.reply.wait(Started) == Started(request, attempt, stage.worker)
+    assert await stage.reply.wait(Started) == Started(request, attempt, stage.worker, CONTEXT)
     tokens, text, end = await stage.answer()
     assert text == CHAIN
     assert isinstance(end, Finished)
