@@ -8,8 +8,9 @@ new begins at the place of whoever is next, and so waits for one request of each
 most. What is cancelled while it waits costs nothing, and an empty queue has no history.
 
 Places are kept per model, where callers compete for slots, and once for the whole host, where
-models compete for workers. One for both would let idle time on one model be held against a caller
-at another one, for as long as the callers there take to catch up.
+models compete for workers and callers are compared by whole turns of `TURN` tokens. One for both
+would let what a caller did alone at one model be held against it at another one, for as long as
+the callers there take to catch up.
 
 What is resumed (a later attempt, whose worker died) had its turn: it goes before all others, is
 charged nothing, and is never refused, because its client may have half of an answer.
@@ -29,6 +30,10 @@ MOST_CHARGED = 16384
 """Most tokens that one request is charged with, and so by how much a caller's place can lie behind
 the next one's. `num_predict` is a bound and not a promise: whoever sets a million waits as long as
 a long answer takes, and not as long as a million tokens would."""
+
+TURN = 8192
+"""Tokens of work, for a weight of 1, within which models take turns by arrival: to exchange a model
+costs as much as several answers, so that callers should not alternate request by request there."""
 
 MOST_REMEMBERED = 1024
 """Callers with nothing waiting whose places are kept, so that to leave and return wins nothing. The
@@ -323,7 +328,7 @@ class FairQueue:
         """Of each model the request whose turn it is, in the order of the models' turns."""
 
         def turn(ticket: Ticket) -> tuple[float, int]:
-            place = -1.0 if ticket.resumed else self._host.of(ticket.caller)
+            place = -1.0 if ticket.resumed else self._host.of(ticket.caller) // TURN
             return place, ticket.arrival
 
         return sorted((line.head for line in self._lines.values()), key=turn)
@@ -349,16 +354,16 @@ class FairQueue:
 
         def line_up(caller: str | None) -> None:
             if caller is not None and heads[caller]:
-                heappush(turns, (places[caller], heads[caller][0][0], caller))
+                heappush(turns, (places[caller] // TURN, heads[caller][0][0], caller))
 
         for index in range(len(lines)):
             put(index)
         for caller in heads:
             line_up(caller)
         while turns:
-            place, arrival, caller = heappop(turns)
+            turn, arrival, caller = heappop(turns)
             own = heads[caller]
-            if not own or (places[caller], own[0][0]) != (place, arrival):
+            if not own or (places[caller] // TURN, own[0][0]) != (turn, arrival):
                 continue
             _, index, ticket = heappop(own)
             yield ticket
