@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from pronk.protocol.settings import CallerClass
 from pronk.scheduler.policies.classes import CallerWeights
-from pronk.scheduler.policies.fairness import MOST_CHARGED, MOST_REMEMBERED, TURN, FairQueue, Ticket
+from pronk.scheduler.policies.fairness import MOST_CHARGED, TURN, FairQueue, Ticket
+from pronk.scheduler.policies.places import MOST_REMEMBERED
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 
