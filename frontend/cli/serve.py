@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from ...protocol.errors import Code, PronkError
 from ...protocol.process import SUPERVISOR_PID
-from ...protocol.settings import load_settings
+from ...protocol.settings import config_file, load_settings
 from ...protocol.state import StateDirectory
 from .checks import check, free_port
 from .rendering import render_for_serve
@@ -26,17 +26,20 @@ def become_supervisord(*, workers_only: bool = False) -> NoReturn:
         raise PronkError(
             Code.INVALID_REQUEST, "which scheduler? Name it with --join, or in PRONK_SCHEDULER"
         )
+    if config := config_file():
+        # Wherever a process of the server stands when it reads it.
+        os.environ["PRONK_CONFIG"] = str(config)
     address, port = settings.address
     if port == 0:
         settings = load_settings(PRONK_HOST=_host(address, free_port(address)))
         os.environ["PRONK_HOST"] = settings.host
     check(settings)
-    config = StateDirectory(settings.state).supervisor_config
-    draft = config.with_suffix(".new")
+    programs = StateDirectory(settings.state).supervisor_config
+    draft = programs.with_suffix(".new")
     draft.write_text(render_for_serve(settings))
-    draft.replace(config)
+    draft.replace(programs)
     os.environ[SUPERVISOR_PID] = str(os.getpid())
-    command = ["-P", "-m", "pronk.frontend.cli.supervisord", "--configuration", str(config)]
+    command = ["-P", "-m", "pronk.frontend.cli.supervisord", "--configuration", str(programs)]
     os.execv(sys.executable, [sys.executable, *command])
 
 
