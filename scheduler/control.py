@@ -116,7 +116,8 @@ class Control:
     def _device_names(self) -> set[str]:
         """The names under which an operator can speak of a device."""
         there = {device.name for device in self._dispatcher.devices.views()}
-        return there | self._fleet.drained_devices
+        held = {name for worker in self._fleet.workers.values() for name in worker.devices}
+        return there | held | self._fleet.drained_devices
 
     def _mark(self, device: str, *, drained: bool) -> None:
         """Has nothing placed on a device any more, or lifts that."""

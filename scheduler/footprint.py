@@ -62,8 +62,11 @@ class Footprints:
     def of(self, load: Load) -> Footprint | None:
         """What a replica takes that is loaded so; None while that is being found out.
 
-        A `load` without devices is one that is still to be placed.
+        A `load` without devices is one that is still to be placed. `echo` has no weights and takes
+        nothing.
         """
+        if not load.model.weights:
+            return Footprint(0, 0, load.parallel or 1, 0, 1)
         probe = self._placed(load)
         key = _key(probe)
         if known := self._known.get(key):

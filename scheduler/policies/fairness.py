@@ -150,6 +150,9 @@ class FairQueue:
         self._arrivals = 0
         self.size = 0
         """Bytes that all of it holds."""
+        self._resumed = 0
+        """Requests of it that are resumed."""
+        self._resumed_size = 0
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -174,7 +177,10 @@ class FairQueue:
         ticket = Ticket(key, caller, digest, cost, size, self._arrivals, resumed)
         self._tickets[key] = ticket
         self.size += size
-        if not resumed:
+        if resumed:
+            self._resumed += 1
+            self._resumed_size += size
+        else:
             account = self._accounts.get(caller)
             if account is None:
                 account = self._accounts[caller] = _Account(self._weight_of(caller))
@@ -198,7 +204,10 @@ class FairQueue:
         line.remove(ticket)
         if not line.count:
             del self._lines[ticket.digest]
-        if not ticket.resumed:
+        if ticket.resumed:
+            self._resumed -= 1
+            self._resumed_size -= ticket.size
+        else:
             account = self._accounts[ticket.caller]
             del account.tickets[key]
             account.size -= ticket.size
@@ -291,15 +300,16 @@ class FairQueue:
 
     def to_refuse(self, most: int, most_bytes: int) -> Ticket | None:
         """What has to go where more waits than `most` requests or `most_bytes` bytes, else None.
+        What is resumed does not count: it was let in at its first attempt.
 
         The newest request of the heaviest caller: the one who holds most of what is short, places
         or bytes, for its weight. Cost is no measure here: a full room is not emptied by refusing
         one long request, and who waits with a single one is not who filled it.
         """
         ranking = None
-        if len(self._tickets) > most:
+        if len(self._tickets) - self._resumed > most:
             ranking = self._by_number
-        elif self.size > most_bytes:
+        elif self.size - self._resumed_size > most_bytes:
             ranking = self._by_size
         heaviest = ranking.last if ranking else None
         if heaviest is None:

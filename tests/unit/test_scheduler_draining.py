@@ -24,6 +24,7 @@ from pronk.protocol.messages.fleet import (
     Hello,
     LoadedModel,
     PeerHeartbeat,
+    Placed,
     Refused,
     RequestReport,
     Role,
@@ -35,9 +36,9 @@ from pronk.protocol.process import new_incarnation, own_identity
 from pronk.protocol.questions import Questions
 from pronk.scheduler.policies.assignment import WorkerState
 from pronk.scheduler.service import Scheduler
-from support.stage import PATIENCE, A, Peer, Stage, StageMaker
+from support.stage import PATIENCE, A, Peer, Stage, StageMaker, processors_alone
 
-ON_GPU = LoadedModel("a:latest", A, 2048, 2, 1000, 1000, ["gpu0", "gpu1"])
+ON_GPU = LoadedModel("a:latest", A, 2048, 2, 1000, 1000, [Placed("gpu0", 500), Placed("gpu1", 500)])
 
 
 class Operator:
@@ -206,7 +207,7 @@ async def test_a_name_that_nothing_has_is_an_error_that_says_what_there_is(
 ):
     worker = stage.worker(name="worker-00", phase=WorkerPhase.READY, model=ON_GPU)
     stage.frontend(name="frontend-00")
-    there = {"worker": "worker-00", "frontend": "frontend-00", "device": "gpu0, gpu1"}[kind]
+    there = {"worker": "worker-00", "frontend": "frontend-00", "device": "CPU, gpu0, gpu1"}[kind]
     await operator.sees(2)
     with pytest.raises(PronkError) as caught:
         await operator.drain(kind, "nobody")
@@ -224,7 +225,7 @@ async def test_a_drained_device_is_left_by_all_and_stays_so_over_a_restart(make_
     )
     idle = stage.worker(phase=WorkerPhase.READY, model=ON_GPU)
     elsewhere = stage.worker(
-        phase=WorkerPhase.READY, model=LoadedModel("a:latest", A, 2048, 1, 9, 9, ["gpu1"])
+        phase=WorkerPhase.READY, model=LoadedModel("a:latest", A, 2048, 1, 9, 9, [Placed("gpu1", 9)])
     )
     operator = Operator(stage)
     await operator.sees(4)
@@ -236,7 +237,7 @@ async def test_a_drained_device_is_left_by_all_and_stays_so_over_a_restart(make_
     assert elsewhere.received == []
 
     stage.scheduler.close()
-    stage.scheduler = Scheduler(stage.settings)
+    stage.scheduler = Scheduler(stage.settings, processors_alone(stage.settings))
     stage.scheduler.start()
     assert stage.scheduler._fleet.drained_devices == {"gpu0"}
     assert await operator.drain(DrainKind.DEVICE, "gpu0", undo=True) == []
@@ -249,7 +250,7 @@ async def test_a_damaged_memory_of_drained_devices_keeps_no_scheduler_from_start
     for damage in (b"", b"\xff", b'{"gpu0": 1}', b"["):
         stage.scheduler.close()
         stage.state.drained_devices.write_bytes(damage)
-        stage.scheduler = Scheduler(stage.settings)
+        stage.scheduler = Scheduler(stage.settings, processors_alone(stage.settings))
         stage.scheduler.start()
         assert stage.scheduler._fleet.drained_devices == set()
 

@@ -153,7 +153,7 @@ def clock() -> Iterator[Clock]:
 def assert_consistent(scheduler: service.Scheduler) -> None:
     known = scheduler._fleet
     running = [key for worker in known.workers.values() for key in worker.running]
-    assert known.waiting_bytes == sum(len(waiting.body) for waiting in known.waiting.values())
+    assert known.queue.size == sum(len(waiting.body) for waiting in known.waiting.values())
     assert all(waiting.frontend in known.frontends for waiting in known.waiting.values())
     assert not set(known.waiting) & set(running)
     assert len(known.waiting) <= scheduler._settings.max_queue

@@ -10,7 +10,7 @@ from pronk.protocol.messages.generation import Failed, Generate, Lost
 from pronk.protocol.messages.placement import Cleared
 from pronk.protocol.messages.status import ListRunning, RunningList
 from pronk.scheduler.service import Scheduler
-from support.stage import A, Peer, Stage, StageMaker
+from support.stage import A, Peer, Stage, StageMaker, processors_alone
 
 
 async def settled(frontend: Peer) -> None:
@@ -98,7 +98,7 @@ async def test_who_was_cleared_is_a_request_like_any_other(stage: Stage):
 async def test_a_restarted_scheduler_hears_who_is_a_suspect(make_stage: StageMaker):
     stage = make_stage()
     stage.scheduler.close()
-    stage.scheduler = Scheduler(stage.settings)
+    stage.scheduler = Scheduler(stage.settings, processors_alone(stage.settings))
     stage.scheduler.start()
     frontend = stage.frontend()
     suspect, innocent = uuid4().hex, uuid4().hex
