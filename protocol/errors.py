@@ -20,7 +20,8 @@ class Code(StrEnum):
     TOO_LARGE = "too_large"
     """A body or message is over its bound."""
     QUEUE_FULL = "queue_full"
-    """The waiting room is full; try again after `retry_after` seconds."""
+    """The waiting room is full, or the request waited there too long; try again after `retry_after`
+    seconds."""
     UNAVAILABLE = "unavailable"
     """A process that is needed is not there just now, or the server is shutting down."""
     LOAD_FAILED = "load_failed"

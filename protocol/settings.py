@@ -1,9 +1,9 @@
 """Every setting of Pronk, in one typed class that each process reads for itself.
 
 Values come from environment variables (`PRONK_…`), then from the TOML file that `PRONK_CONFIG`
-names (same names in lower case, without the prefix), then from the defaults. Where Ollama has a
-variable for the same thing it is honoured when ours is not set. The docstring below each field is
-its documentation: `pronk settings` prints them.
+names (same names in lower case, without the prefix, and tables for what has parts), then from the
+defaults. Where Ollama has a variable for the same thing it is honoured when ours is not set. The
+docstring below each field is its documentation: `pronk settings` prints them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,20 @@ from pydantic import (
 )
 from pydantic_settings import (
     BaseSettings,
+    EnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
     TomlConfigSettingsSource,
 )
 
+from .declared import DeclaredDevice, canonical, declared
 from .durations import parse_duration
 from .errors import Code, PronkError
+from .limits import CallerClass, ModelLimits, canonical_limits, one_class_each
 from .messages.placement import CacheType, FlashAttention
+from .names import parse_name
+from .sizes import parse_size
 from .state import StateDirectory
 from .tcp import join_tcp, split_tcp
 
@@ -59,6 +65,8 @@ def _home() -> Path:
 
 
 def _path(value: object) -> object:
+    if isinstance(value, dict):
+        raise ValueError('is a directory; what belongs to one model stands in [model."its name"]')
     if not isinstance(value, (str, Path)):
         return value
     try:
@@ -70,21 +78,6 @@ def _path(value: object) -> object:
     except UnicodeEncodeError:  # it goes into messages and configuration files
         raise ValueError("the path is not valid UTF-8") from None
     return path
-
-
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:(K|M|G|T)(iB|B)?|B)?", re.IGNORECASE)
-
-
-def parse_size(value: object) -> object:
-    """Bytes from `4096`, `"64MiB"`, `"8 GB"`: powers of 1000 with `KB`, `MB`, …, else of 1024."""
-    if not isinstance(value, str):
-        return value
-    match = _SIZE.fullmatch(value.strip())
-    if not match:
-        raise ValueError("is not a size; write bytes, or a number with KiB, MiB or GiB")
-    number, unit, suffix = match.groups()
-    base = 1000 if (suffix or "").upper() == "B" else 1024
-    return int(float(number) * base ** ("BKMGT".index((unit or "B").upper())))
 
 
 def _switch(value: object) -> object:
@@ -151,6 +144,15 @@ class Settings(BaseSettings):
     keys: Directory | None = None
     """Directory of the keys with which hosts know each other, made by `pronk keys create`. Default:
     the folder `keys` in PRONK_STATE."""
+    devices: Annotated[str, BeforeValidator(canonical)] = ""
+    """Simulated devices that compute on the CPU, for tests, as a JSON list:
+    `[{"name":"sim0","memory":"8GiB"},{"name":"sim1","memory":"8GiB"}]`. They take the place of the
+    GPUs that are there; empty for those."""
+
+    gpu_overhead: SizeOrNone = Field(
+        0, validation_alias=_either("PRONK_GPU_OVERHEAD", "OLLAMA_GPU_OVERHEAD")
+    )
+    """Bytes of memory on each GPU that no model may take. Falls back to OLLAMA_GPU_OVERHEAD."""
 
     threads: int = Field(os.cpu_count() or 1, ge=1, le=1024)
     """CPU threads of the engine in each worker that has a model."""
@@ -217,11 +219,17 @@ class Settings(BaseSettings):
     max_queue: int = Field(
         512, ge=1, le=1_000_000, validation_alias=_either("PRONK_MAX_QUEUE", "OLLAMA_MAX_QUEUE")
     )
-    """Requests that may wait for a model; the next one is answered 503 with Retry-After. Falls
-    back to OLLAMA_MAX_QUEUE."""
+    """Requests that may wait. Beyond it, the newest one of the caller who has the most waiting for
+    its weight is answered 503 with Retry-After. Falls back to OLLAMA_MAX_QUEUE."""
 
     max_queue_bytes: Size = 1024 * MIB
-    """Bytes of request bodies that may wait in the scheduler; beyond it new requests get a 503."""
+    """Bytes of request bodies that may wait in the scheduler. Beyond it, the newest request of the
+    caller who has the most bytes waiting for its weight gets a 503 with Retry-After."""
+
+    queue_timeout: float = Field(0.0, ge=0)
+    """Longest time that a request may wait before it is begun, in seconds or as `30s`, the loading
+    of its model included; then it gets a 503 with Retry-After. A request that was begun already,
+    and waits because its worker died, goes on waiting. 0 for no limit."""
 
     max_generation_body: Size = 64 * MIB
     """Largest body in bytes of a chat or generate request: a history of 128 k tokens and several
@@ -233,6 +241,12 @@ class Settings(BaseSettings):
     max_stream_buffer: Size = 4 * MIB
     """Text in bytes that may wait in a frontend for one slow client; beyond it the client is
     dropped and its generation cancelled."""
+
+    sched_spread: bool = Field(
+        False, validation_alias=_either("PRONK_SCHED_SPREAD", "OLLAMA_SCHED_SPREAD")
+    )
+    """Whether a model is spread over all GPUs even where one has room for it. Falls back to
+    OLLAMA_SCHED_SPREAD."""
 
     load_timeout: float = Field(
         300.0, gt=0, validation_alias=_either("PRONK_LOAD_TIMEOUT", "OLLAMA_LOAD_TIMEOUT")
@@ -251,8 +265,38 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """How much each process writes to its log."""
 
+    model_limits: dict[str, ModelLimits] = Field(
+        default_factory=dict,
+        validation_alias=AliasChoices("PRONK_MODEL_LIMITS", "model_limits", "model"),
+    )
+    """What holds for one model, in a table `[model."its name"]` of the file (or all of them as JSON
+    in the variable)."""
+
+    caller_classes: dict[str, CallerClass] = Field(
+        default_factory=dict,
+        validation_alias=AliasChoices("PRONK_CALLER_CLASSES", "caller_classes", "class"),
+    )
+    """Callers whose waiting requests weigh more or less than others', in a table `[class.<any
+    name>]` of the file (or all of them as JSON in the variable). A caller whom no class names has
+    the weight 1."""
+
+    @field_validator("model_limits")
+    @classmethod
+    def _canonical(cls, value: dict[str, ModelLimits]) -> dict[str, ModelLimits]:
+        return canonical_limits(value)
+
+    @field_validator("caller_classes")
+    @classmethod
+    def _one_class_each(cls, value: dict[str, CallerClass]) -> dict[str, CallerClass]:
+        return one_class_each(value)
+
     @field_validator(
-        "keep_alive", "load_timeout", "stall_timeout", "request_timeout", mode="before"
+        "keep_alive",
+        "load_timeout",
+        "stall_timeout",
+        "request_timeout",
+        "queue_timeout",
+        mode="before",
     )
     @classmethod
     def _duration(cls, value: object) -> object:
@@ -298,9 +342,18 @@ class Settings(BaseSettings):
         return self.keys or StateDirectory(self.state).keys
 
     @property
+    def declared_devices(self) -> list[DeclaredDevice]:
+        """`devices` as what it means."""
+        return declared(self.devices)
+
+    @property
     def address(self) -> tuple[str, int]:
         """`host` as the pair that sockets take."""
         return split_host(self.host)
+
+    def limits_of(self, model: str) -> ModelLimits:
+        """What `model_limits` says of a model, by any name that means it."""
+        return self.model_limits.get(parse_name(model).canonical, _NO_LIMITS)
 
     @classmethod
     def settings_customise_sources(
@@ -312,10 +365,20 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Environment before file. No `.env` file is ever read."""
+        assert isinstance(env_settings, EnvSettingsSource)
+        # A setting's name in the file is no name of a variable: HOST belongs to somebody else.
+        env_settings.env_vars = {
+            name: value
+            for name, value in env_settings.env_vars.items()
+            if name.lower().startswith(("pronk_", "ollama_"))
+        }
         sources: list[PydanticBaseSettingsSource] = [init_settings, env_settings]
-        if config := _config_file():
+        if config := config_file():
             sources.append(TomlConfigSettingsSource(settings_cls, config))
         return tuple(sources)
+
+
+_NO_LIMITS = ModelLimits()
 
 
 def split_host(value: str) -> tuple[str, int]:
@@ -342,26 +405,53 @@ def split_host(value: str) -> tuple[str, int]:
     return address, port
 
 
-def _config_file() -> Path | None:
+def config_file() -> Path | None:
+    """The file that PRONK_CONFIG names, as an absolute path; None where it names none."""
     named = os.environ.get("PRONK_CONFIG")
     try:
-        return Path(named).expanduser() if named else None
+        return Path(named).expanduser().absolute() if named else None
     except RuntimeError:  # of a user who does not exist
         return Path(named or "")
+
+
+def variables_of(name: str) -> list[str]:
+    """The environment variables that set a field, the one that wins first."""
+    alias = Settings.model_fields[name].validation_alias
+    choices = alias.choices if isinstance(alias, AliasChoices) else [f"PRONK_{name.upper()}"]
+    return [str(choice) for choice in choices if str(choice).isupper()]
+
+
+def key_of(name: str) -> str:
+    """What a field is called in the file: its own name, or that of its tables."""
+    alias = Settings.model_fields[name].validation_alias
+    return str(alias.choices[-1]) if isinstance(alias, AliasChoices) else name
+
+
+def is_in_environment(name: str) -> bool:
+    """Whether a variable sets a field, and so the file does not."""
+    names = {variable.lower() for variable in variables_of(name)}
+    return any(value for variable, value in os.environ.items() if variable.lower() in names)
 
 
 def load_settings(**overrides: Any) -> Settings:
     """The settings of this process.
 
-    Raises `PronkError` with one line that names the variable and what is wrong with its value.
+    Raises `PronkError` with one line that names the variable, or the file and its key, and what is
+    wrong with its value.
     """
-    config = _config_file()
+    config = config_file()
     if config and not config.is_file():
         raise PronkError(Code.INVALID_REQUEST, f"PRONK_CONFIG: there is no file {config}")
     try:
         return Settings(**overrides)
     except ValidationError as error:
-        raise PronkError(Code.INVALID_REQUEST, _first_problem(error)) from None
+        raise PronkError(Code.INVALID_REQUEST, _first_problem(error, overrides)) from None
+    except SettingsError as error:  # of a variable that has to hold JSON
+        wrong = _SOURCE_FIELD.search(str(error))
+        name = variables_of(wrong[1])[0] if wrong else "the environment"
+        raise PronkError(
+            Code.INVALID_REQUEST, f"{name} is not valid JSON: {error.__cause__ or error}"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise PronkError(Code.INVALID_REQUEST, f"{config} is not valid TOML: {error}") from None
     except OSError as error:
@@ -370,13 +460,33 @@ def load_settings(**overrides: Any) -> Settings:
         ) from None
 
 
-def _first_problem(error: ValidationError) -> str:
+_SOURCE_FIELD = re.compile(r'field "(\w+)"')
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def _first_problem(error: ValidationError, overrides: dict[str, Any]) -> str:
     problem = error.errors()[0]
-    name = str(problem["loc"][0]) if problem["loc"] else "settings"
-    variable = name if name.isupper() else f"PRONK_{name.upper()}"
-    if problem["type"] == "extra_forbidden":
-        return f"{name}: there is no such setting; see `pronk settings`"
+    place = [str(part) for part in problem["loc"]] or ["settings"]
+    first = place[0]
+    field = next(
+        (n for n in Settings.model_fields if first in (n, key_of(n), *variables_of(n))), ""
+    )
     message = problem["msg"].removeprefix("Value error, ")
     # A value that is not text has to be shown as text all the same.
     given = str(problem["input"]).encode("utf-8", "backslashreplace").decode()
-    return f"{variable}={given}: {message}"
+    if field and not ({field, *variables_of(field)} & overrides.keys()):
+        own = is_in_environment(field)
+    else:
+        own = first in overrides
+    if (config := config_file()) and not own:
+        if field:
+            place[0] = key_of(field)
+        where = ".".join(part if _BARE_KEY.fullmatch(part) else f'"{part}"' for part in place)
+        where = f"{config}: {where}"
+        equals = " = "
+    else:
+        where = ".".join([variables_of(field)[0] if field else first, *place[1:]])
+        equals = "="
+    if problem["type"] == "extra_forbidden":
+        return f"{where}: there is no such setting; see `pronk settings`"
+    return f"{where}{equals}{given}: {message}"

@@ -10,19 +10,37 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
+from ..protocol.deadline import deadline_exceeded, is_over
 from ..protocol.doors import Doors
 from ..protocol.errors import Code, PronkError
+from ..protocol.messages import placement
 from ..protocol.messages.failure import Failure
-from ..protocol.messages.generation import Failed, Lost, Preload, Preloaded
-from ..protocol.messages.library import DescribeModel, ModelDescribed
+from ..protocol.messages.generation import Failed, Generate, Lost, Preload, Preloaded
+from ..protocol.messages.library import DescribeModel, ModelDescribed, ModelFacts
 from ..protocol.messages.placement import Unload
 from ..protocol.questions import Questions
 from ..protocol.settings import Settings
+from .devices import Devices
 from .fleet import Fleet, RequestKey, Waiting, Worker, now
-from .policies.assignment import Dispatch, EndReplica, LoadModel, WorkerState, assign
-from .policies.loading import load_of, unusable_parameters
+from .footprint import Footprints
+from .overview import Overview
+from .policies.loading import load_of, threads_for, unusable_parameters
+from .policies.views import (
+    Action,
+    Dispatch,
+    EndReplica,
+    Fail,
+    LoadModel,
+    SetThreads,
+    WorkerState,
+)
+from .probes import Probes
+from .refusals import queue_full, waited_too_long
+from .standing import Standing
 
 _log = logging.getLogger(__name__)
 
@@ -44,51 +62,87 @@ class Dispatcher:
         fleet: Fleet,
         router: Doors,
         store: Questions,
+        devices: Devices,
+        footprints: Footprints,
         on_unwatched_death: Callable[[Worker], None],
     ) -> None:
         self._settings = settings
         self._fleet = fleet
         self._router = router
         self._store = store
+        self.devices = devices
+        self.footprints = footprints
+        self.overview = Overview(settings, fleet, devices, footprints)
+        self.probes = Probes(fleet, router, devices, footprints, self.end, self.kill)
         self._on_unwatched_death = on_unwatched_death
         self._describing: dict[str, asyncio.Task[None]] = {}
         self._settled = now() + SETTLE
         self._settling = asyncio.get_running_loop().call_later(SETTLE, self.advance)
         self._advancing = False
+        self._standing = Standing(settings, store, self._on_standing)
 
     def close(self) -> None:
         """Stops waiting for the store and for whoever has not announced itself."""
         self._settling.cancel()
+        self._standing.close()
+        self.probes.close()
         for task in self._describing.values():
             task.cancel()
 
     def admit(self, waiting: Waiting) -> None:
-        """Queues a request and serves it at once where that can be; refuses it beyond the bound."""
-        fleet = self._fleet
+        """Queues a request and serves it at once where that can be. Beyond the bound, refuses the
+        newest one of the heaviest caller, which may be this one or one that waits already.
+        """
+        fleet, settings = self._fleet, self._settings
         self.describe(waiting.header.digest)
         fleet.add_waiting(waiting)
-        self.advance()
-        over = len(fleet.waiting) > self._settings.max_queue
-        if (over or fleet.waiting_bytes > self._settings.max_queue_bytes) and fleet.remove_waiting(
-            waiting.key
-        ):
-            self.fail(
-                waiting,
-                Failure(
-                    Code.QUEUE_FULL,
-                    "server busy, please try again: maximum pending requests exceeded "
-                    f"({len(fleet.waiting)} are waiting)",
-                    retry_after=1.0,
-                ),
-            )
+        if waiting.header.digest in fleet.facts:
+            self.overview.add(waiting)
+        self.advance_with()
+        while refused := fleet.to_refuse(settings.max_queue, settings.max_queue_bytes):
+            others, waited = refused
+            fleet.remove_waiting(others.key)
+            self.fail(others, queue_full(len(fleet.waiting), waited))
+
+    def give_up_waiting(self) -> None:
+        """Ends what has waited past its deadline, or for longer than requests may."""
+        moment, unix, longest = now(), time.time(), self._settings.queue_timeout
+        for waiting in list(self._fleet.waiting.values()):
+            if is_over(waiting.deadline, unix):
+                failure = Failure.of(deadline_exceeded())
+            elif (
+                longest
+                and moment - waiting.since > longest
+                # A load that is asked for takes as long as it takes, and half of an answer may be
+                # with its client.
+                and not (waiting.resumed or isinstance(waiting.header, Preload))
+            ):
+                failure = waited_too_long(longest)
+            else:
+                continue
+            self._fleet.remove_waiting(waiting.key)
+            self.fail(waiting, failure)
 
     def advance(self) -> None:
-        """Does all that can be done now."""
+        """Does all that can be done now, whatever has changed. Called about once a second, too."""
+        self._advance(self.overview.look_at_everything, self._fleet.workers.values())
+
+    def advance_with(self, *changed: Worker) -> None:
+        """Does what can be done now that these workers have changed, and nothing but requests
+        beside them. Takes no longer with more workers, devices and models.
+        """
+        self._advance(lambda: self.overview.look(changed), changed)
+
+    def _advance(self, look: Callable[[], list[Action]], expiring: Iterable[Worker]) -> None:
         if self._advancing or (now() < self._settled and not self._everybody_is_here()):
             return
         self._advancing = True
         try:
-            self._advance()
+            self._expire(expiring)
+            for action in look():
+                self._act(action)
+            for worker in self.probes.assign():
+                self.overview.update(worker)
         finally:
             self._advancing = False
 
@@ -96,65 +150,85 @@ class Dispatcher:
         here = sum(not worker.remote for worker in self._fleet.workers.values())
         return here >= self._settings.workers
 
-    def _advance(self) -> None:
-        self._answer_preloads()
-        demands = self._fleet.demands(self._settings.context_length)
-        if not demands:
-            self._expire()
+    def _act(self, action: Action) -> None:
+        if isinstance(action, Fail):
+            name = self._fleet.facts[action.digest].name
+            failure = Failure(Code.LOAD_FAILED, f"{name} does not fit: {action.reason}")
+            self.fail_all(action.digest, failure, context=action.context_length)
             return
-        for action in assign(demands, self._fleet.views(), self._fleet.departed(now())):
-            worker = self._fleet.workers.get(action.worker)
-            if worker is None:
-                continue  # an earlier action found that it is gone; the next look sees that
-            match action:
-                case Dispatch(demand, _):
-                    self._dispatch(demand, worker)
-                case LoadModel(_, digest, context_length):
-                    self._load(worker, digest, context_length)
-                case EndReplica(_, reason):
-                    self.end(worker, reason)
-        self._expire()
-
-    def _answer_preloads(self) -> None:
-        for key, waiting in list(self._fleet.waiting.items()):
-            if not isinstance(waiting.header, Preload):
-                continue
-            for worker in self._fleet.replicas(waiting.header.digest):
-                if waiting.header.digest not in self._fleet.facts:
-                    break
-                wanted = self._context_needed(waiting)
-                if worker.state is WorkerState.READY and wanted <= worker.context_length:
-                    self._fleet.remove_waiting(key)
-                    self._use(worker, waiting.header.keep_alive)
-                    self._router.send(waiting.frontend, Preloaded(waiting.header.request))
-                    break
+        worker = self._fleet.workers.get(action.worker)
+        if worker is None:
+            return  # an earlier action found that it is gone; the next look sees that
+        match action:
+            case Dispatch(key, _):
+                self._dispatch(key, worker)
+            case LoadModel():
+                self._load(worker, action)
+            case EndReplica(_, reason):
+                self.end(worker, reason)
+            case SetThreads(_, threads):
+                worker.threads = threads
+                self._router.send(worker.id, placement.SetThreads(threads))
+        self.overview.update(worker)
 
     def _use(self, worker: Worker, keep_alive: float | None) -> None:
         worker.last_used = now()
         worker.keep_alive = self._settings.keep_alive if keep_alive is None else keep_alive
 
     def _dispatch(self, key: RequestKey, worker: Worker) -> None:
-        waiting = self._fleet.waiting[key]
+        waiting = self._fleet.waiting.get(key)
+        if waiting is None or worker.state is not WorkerState.READY:
+            return  # an earlier action has changed the world; the next look sees that
         if isinstance(waiting.header, Preload):
-            return  # a preload takes no slot: it is answered as soon as a replica suits it
-        self._fleet.remove_waiting(key)
+            self._fleet.remove_waiting(key)
+            self._use(worker, waiting.header.keep_alive)
+            self._router.send(waiting.frontend, Preloaded(waiting.header.request))
+            return
+        self._fleet.serve_waiting(key)
         if not worker.running:
             worker.progressed = now()
         worker.running[key] = waiting.frontend
         self._use(worker, waiting.header.keep_alive)
+        if isinstance(waiting.header, Generate):
+            self.overview.board.prefixes.note(worker.id, waiting.header.prefix)
         if not self._router.send(worker.id, waiting.header, waiting.body):
             # Its connection is gone and its death not yet known.
             self.kill(worker, "it cannot be reached")
 
-    def _load(self, worker: Worker, digest: str, context_length: int) -> None:
-        facts = self._fleet.facts[digest]
+    def _load(self, worker: Worker, action: LoadModel) -> None:
+        if worker.state is not WorkerState.BLANK:
+            return  # a job of its own came first; the next look finds another one
+        facts = self._fleet.facts[action.digest]
+        load = load_of(facts, action.context_length, self._settings)
+        load = replace(
+            load,
+            threads=action.threads,
+            parallel=action.slots or load.parallel,
+            shares=list(action.shares),
+            layers=action.layers,
+        )
         worker.enter(WorkerState.LOADING, now())
-        worker.digest = digest
-        worker.context_length = context_length
+        worker.load = load
+        worker.digest = action.digest
+        worker.context_length = action.context_length
+        worker.taken = dict(action.taken)
+        worker.num_gpu, worker.layers = action.num_gpu, action.layers
+        worker.all_layers = action.all_layers
+        worker.cores, worker.threads = action.cores, action.threads
+        worker.most_threads = threads_for(facts, self._settings.threads)
+        self.devices.promise(worker.id, action.taken)
+        self.overview.see_devices()
         # Whoever asked may have left by the time that it is loaded.
         worker.keep_alive = self._settings.keep_alive
-        _log.info("worker %s loads %s, context %d", worker.id, facts.name, context_length)
-        if not self._router.send(worker.id, load_of(facts, context_length, self._settings)):
+        where = ", ".join(share.device for share in action.shares) or "the CPU"
+        _log.info(
+            "worker %s loads %s on %s, context %d",
+            worker.id,
+            facts.name,
+            where,
+            action.context_length,
+        )
+        if not self._router.send(worker.id, load):
             self.kill(worker, "it cannot be reached")
 
     def end(self, worker: Worker, reason: str) -> None:
@@ -179,17 +253,24 @@ class Dispatcher:
         with contextlib.suppress(ProcessLookupError):  # dead already, and about to be noticed
             signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
 
-    def _expire(self) -> None:
-        """Unloads what nobody asked for long enough."""
+    def _expire(self, workers: Iterable[Worker]) -> None:
+        """Unloads what nobody asked for long enough, and the operator does not want to stay."""
         moment = now()
-        for worker in list(self._fleet.workers.values()):
+        for worker in list(workers):
+            digest = worker.digest or ""
             idle = worker.state is WorkerState.READY and not worker.running
-            if (
-                idle
-                and worker.expires <= moment
-                and not self._fleet.waiting_for(worker.digest or "")
-            ):
+            if not idle or worker.expires > moment or self._fleet.queue.count(digest):
+                continue
+            least = self.overview.limits(digest).min_replicas
+            if not least or sum(1 for _ in self._fleet.replicas(digest)) > least:
                 self.end(worker, "keep_alive is over")
+                self.overview.update(worker)
+
+    def _on_standing(self, digest: str, before: str | None) -> None:
+        """A model is to be loaded although nobody asks for it, in place of another one."""
+        self.overview.want(digest, before)
+        self.describe(digest)
+        self.advance()
 
     def describe(self, digest: str) -> None:
         """Learns a model's facts from the store, unless they are known or asked for."""
@@ -197,12 +278,17 @@ class Dispatcher:
             return
         self._describing[digest] = asyncio.create_task(self._learn(digest))
 
+    def learn(self, facts: ModelFacts) -> None:
+        """A model's facts are known now, or are not what they were taken for."""
+        self._fleet.facts[facts.digest] = facts
+        self.overview.learn(facts.digest)
+
     async def _learn(self, digest: str) -> None:
         try:
             answer = await self._store.ask(lambda call: DescribeModel(call, digest))
             if not isinstance(answer, ModelDescribed):
                 raise PronkError(Code.INTERNAL, "the model library gave an answer of another kind")
-            self._fleet.facts[digest] = answer.facts
+            self.learn(answer.facts)
             for line in unusable_parameters(answer.facts):
                 _log.warning("%s: its parameter %s", answer.facts.name, line)
         except PronkError as error:

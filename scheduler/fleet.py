@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from ..protocol.messages.embedding import Embed
 from ..protocol.messages.fleet import LoadedModel, ProcessIdentity
 from ..protocol.messages.generation import Generate, Preload
 from ..protocol.messages.library import ModelFacts
+from ..protocol.messages.placement import Load
 from .absences import Absences
-from .policies.assignment import Demand, WorkerState, WorkerView
+from .policies.fairness import FairQueue
 from .policies.loading import context_for
+from .policies.views import WorkerState, WorkerView
 
 RequestKey = tuple[str, int]
 """Request and attempt."""
@@ -23,7 +25,8 @@ RETURN_SECONDS = 5.0
 """How long the successor of a worker that exited is waited for before another replica has to go."""
 
 _TRANSITIONS: dict[WorkerState, set[WorkerState]] = {
-    WorkerState.BLANK: {WorkerState.LOADING, WorkerState.ENDING},
+    WorkerState.BLANK: {WorkerState.PROBING, WorkerState.LOADING, WorkerState.ENDING},
+    WorkerState.PROBING: {WorkerState.ENDING},
     WorkerState.LOADING: {WorkerState.READY, WorkerState.ENDING},
     WorkerState.READY: {WorkerState.DRAINING, WorkerState.ENDING},
     WorkerState.DRAINING: {WorkerState.ENDING},
@@ -54,12 +57,33 @@ class Frontend(Peer):
 class Worker(Peer):
     """A worker, in the one life that it has."""
 
+    lacks: frozenset[str] = frozenset()
+    """Models that its host is known not to have."""
+
     state: WorkerState = WorkerState.BLANK
     digest: str | None = None
     context_length: int = 0
+    load: Load | None = None
+    """With what it was told to load."""
     model: LoadedModel | None = None
     running: dict[RequestKey, str] = field(default_factory=dict[RequestKey, str])
     """The frontend of each request that was sent here and has not been released."""
+    taken: dict[str, int] = field(default_factory=dict[str, int])
+    """Bytes that its model takes, or was promised, on each device."""
+    num_gpu: int | None = None
+    """Layers to offload that were asked for when it was loaded; None for as many as fit."""
+    layers: int = 0
+    """Layers that lie on accelerators."""
+    all_layers: int = 0
+    """Layers that its model has; 0 where that is not known."""
+    cores: bool = False
+    """Whether it computes on the processor's cores."""
+    threads: int = 0
+    """Threads that it was told to compute with."""
+    most_threads: int = 1
+    """Threads that it may be told."""
+    ready_since: float = 0.0
+    load_seconds: float = 0.0
     keep_alive: float = 0.0
     """What the last request asked for, in seconds; negative for ever."""
     last_used: float = 0.0
@@ -73,13 +97,19 @@ class Worker(Peer):
     def enter(self, state: WorkerState, now: float) -> None:
         """The one way from a state to another.
 
-        blank → loading → ready → (draining →) ending, and from everywhere to ending. Raises
-        ValueError for any other way: that would be a fault of the scheduler.
+        blank → loading → ready → (draining →) ending, blank → probing → ending, and from
+        everywhere to ending. Raises ValueError for any other way: that would be a fault of the
+        scheduler.
         """
         if state not in _TRANSITIONS[self.state]:
             raise ValueError(f"a worker cannot go from {self.state} to {state}")
         self.state = state
         self.since = now
+
+    def settle(self, model: LoadedModel) -> None:
+        """What it has loaded takes what it says, whatever was promised to it."""
+        if model.placed and not self.remote:
+            self.taken = {part.device: part.size for part in model.placed}
 
     @property
     def expires(self) -> float:
@@ -98,6 +128,17 @@ class Worker(Peer):
             free_slots=max(0, slots - len(self.running)),
             running=len(self.running),
             last_used=self.last_used,
+            ready_since=self.ready_since,
+            load_seconds=self.load_seconds,
+            taken=self.taken,
+            num_gpu=self.num_gpu,
+            layers=self.layers,
+            all_layers=self.all_layers,
+            cores=self.cores,
+            threads=self.threads,
+            most_threads=self.most_threads,
+            remote=self.remote,
+            lacks=self.lacks,
         )
 
 
@@ -118,35 +159,46 @@ class Waiting:
         return self.header.request, attempt
 
     @property
+    def is_preload(self) -> bool:
+        """Whether it only wants the model to be ready."""
+        return isinstance(self.header, Preload)
+
+    @property
+    def resumed(self) -> bool:
+        """Whether it had its turn before, at a worker that died since."""
+        return self.key[1] > 1
+
+    @property
+    def cost(self) -> int:
+        """Estimated work in tokens."""
+        return 0 if isinstance(self.header, Preload) else self.header.cost
+
+    @property
     def deadline(self) -> float | None:
         """Unix time after which nobody waits for it."""
         return None if isinstance(self.header, Preload) else self.header.deadline
 
 
 class Fleet:
-    """Everything known, with the few questions that are asked of it."""
+    """Everything known, with the few questions that are asked of it.
 
-    def __init__(self) -> None:
+    `weight_of` gives the weight of a caller's waiting requests.
+    """
+
+    def __init__(self, weight_of: Callable[[str], float] = lambda caller: 1.0) -> None:
         self.frontends: dict[str, Frontend] = {}
         self.workers: dict[str, Worker] = {}
         self.waiting: dict[RequestKey, Waiting] = {}
-        """In the order of arrival."""
-        self.waiting_bytes = 0
+        """In the order of arrival. Changed by the three methods below alone."""
+        self.queue = FairQueue(weight_of)
+        """The same requests, in the order of turns."""
+        self.on_left: Callable[[RequestKey], None] = lambda key: None
+        """Hears of every request that waits no more."""
         self.facts: dict[str, ModelFacts] = {}
         """By digest, which they belong to for ever."""
         self.absences = Absences()
         self._departures: deque[float] = deque()
         """When workers died whose successors have not come yet."""
-
-    def views(self) -> list[WorkerView]:
-        """All workers, as the policies see them."""
-        moment = now()
-        return [
-            replace(worker.view, lacks=self.absences.of(worker.process, moment))
-            if worker.remote
-            else worker.view
-            for worker in self.workers.values()
-        ]
 
     def forgive(self, seconds: float) -> None:
         """Does not count a time in which the scheduler itself heard nobody."""
@@ -172,20 +224,43 @@ class Fleet:
         return len(self._departures)
 
     def add_waiting(self, waiting: Waiting) -> None:
-        """Queues a request behind all others."""
+        """Queues a request."""
+        header = waiting.header
         self.waiting[waiting.key] = waiting
-        self.waiting_bytes += len(waiting.body)
+        self.queue.add(
+            waiting.key,
+            header.caller.subject,
+            header.digest,
+            waiting.cost,
+            len(waiting.body),
+            resumed=waiting.resumed,
+        )
 
     def remove_waiting(self, key: RequestKey) -> Waiting | None:
-        """Takes a request out of the queue."""
-        waiting = self.waiting.pop(key, None)
-        if waiting:
-            self.waiting_bytes -= len(waiting.body)
-        return waiting
+        """Takes a request out of the queue that is not served: it costs its caller nothing."""
+        self.queue.remove(key)
+        self.on_left(key)
+        return self.waiting.pop(key, None)
+
+    def serve_waiting(self, key: RequestKey) -> Waiting:
+        """Takes a request out of the queue that a worker gets now, and charges its caller."""
+        self.queue.take(key)
+        self.on_left(key)
+        return self.waiting.pop(key)
+
+    def to_refuse(self, most: int, most_bytes: int) -> tuple[Waiting, float] | None:
+        """What has to go where more waits than that, and for how many seconds the same caller's
+        oldest request has waited by now; None where there is room.
+        """
+        ticket = self.queue.to_refuse(most, most_bytes)
+        if ticket is None:
+            return None
+        oldest = self.queue.oldest_of(ticket.caller) or ticket
+        return self.waiting[ticket.key], now() - self.waiting[oldest.key].since
 
     def waiting_for(self, digest: str) -> list[Waiting]:
-        """All that waits for one model."""
-        return [waiting for waiting in self.waiting.values() if waiting.header.digest == digest]
+        """All that waits for one model, in the order of turns."""
+        return [self.waiting[ticket.key] for ticket in self.queue.waiting_for(digest)]
 
     def waiting_of(self, frontend: str) -> list[Waiting]:
         """All that waits on behalf of one frontend."""
@@ -208,22 +283,6 @@ class Fleet:
         """Tokens of context that a new replica for this request gets."""
         header = waiting.header
         return context_for(self.facts[header.digest], header.context_length, default)
-
-    def demands(self, default_context: int) -> list[Demand]:
-        """Waiting requests for the policy, as far as their model's facts are known.
-
-        A request that names no context needs the default: else whoever asks for a tiny one first
-        would decide for all others how much of their prompts is read.
-        """
-        demands: list[Demand] = []
-        moment = now()
-        for key, waiting in self.waiting.items():
-            digest = waiting.header.digest
-            if digest not in self.facts:
-                continue
-            context = self.context_needed(waiting, default_context)
-            demands.append(Demand(key, digest, context, moment - waiting.since))
-        return demands
 
 
 def now() -> float:

@@ -16,10 +16,10 @@ from typing import Any
 
 from ..protocol.channels import Router
 from ..protocol.codec import VERSION
-from ..protocol.deadline import deadline_exceeded, is_over
 from ..protocol.doors import Doors, open_remote
 from ..protocol.errors import Code
 from ..protocol.logs import RateLimitedLog
+from ..protocol.messages.devices import Discovered, JobFailed, Measured
 from ..protocol.messages.embedding import Embed
 from ..protocol.messages.failure import Failure
 from ..protocol.messages.fleet import (
@@ -39,9 +39,12 @@ from ..protocol.process import new_incarnation, open_pidfd
 from ..protocol.questions import Questions
 from ..protocol.settings import MIB, Settings
 from ..protocol.state import StateDirectory
+from .devices import Devices
 from .dispatcher import Dispatcher
 from .fleet import Fleet, Frontend, Peer, Waiting, Worker, now
+from .footprint import Footprints
 from .policies.assignment import WorkerState
+from .policies.classes import CallerWeights
 from .status import running_models
 
 _log = logging.getLogger(__name__)
@@ -67,17 +70,23 @@ STANDSTILL = 3.0
 class Scheduler:
     """One scheduler. `start`, then it lives from its sockets and timers until `close`."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, devices: Devices | None = None) -> None:
+        """`devices` are given where it is known beforehand which there are."""
         self._settings = settings
+        self._devices = devices or Devices(settings)
+        self._footprints = Footprints(self._devices)
         self._state = StateDirectory(settings.state)
         self._boot_id = new_incarnation()
-        self._fleet = Fleet()
+        self._fleet = Fleet(CallerWeights(settings.caller_classes).of)
         self._odd = RateLimitedLog(_log)
         self._from_worker: dict[str, Callable[[Worker, Any], None]] = {
             PeerHeartbeat.__name__: self._on_worker_heartbeat,
             Loaded.__name__: self._on_loaded,
             LoadFailed.__name__: self._on_load_failed,
             Released.__name__: self._on_released,
+            Discovered.__name__: self._on_answer,
+            Measured.__name__: self._on_answer,
+            JobFailed.__name__: self._on_answer,
         }
         self._from_frontend: dict[str, Callable[[Frontend, Any, bytes], None]] = {
             PeerHeartbeat.__name__: lambda frontend, message, body: None,
@@ -105,7 +114,13 @@ class Scheduler:
         self._router = Doors(local, remote)
         self._store = Questions(self._state.store)
         self._dispatcher = Dispatcher(
-            self._settings, self._fleet, self._router, self._store, self._worker_gone
+            self._settings,
+            self._fleet,
+            self._router,
+            self._store,
+            self._devices,
+            self._footprints,
+            self._worker_gone,
         )
         self._ticked = now()
         self._ticking = asyncio.create_task(self._tick_for_ever())
@@ -186,6 +201,12 @@ class Scheduler:
         if hello.phase is WorkerPhase.READY and hello.model:
             worker.state = WorkerState.READY
             worker.model = hello.model
+            if not remote:  # whose devices are none of these
+                self._devices.settle(sender, hello.model)
+                worker.cores = bool(self._settings.devices) or not hello.model.size_vram
+            worker.settle(hello.model)
+            worker.most_threads = self._settings.threads
+            self._dispatcher.overview.board.prefixes.note(sender, hello.prefixes)
             worker.digest = hello.model.digest
             worker.context_length = hello.model.context_length
             worker.keep_alive = self._settings.keep_alive
@@ -194,13 +215,15 @@ class Scheduler:
             for key in worker.running:
                 self._fleet.remove_waiting(key)
             self._dispatcher.describe(hello.model.digest)
-        else:
+        elif not remote:
             self._fleet.note_arrival()
+        if remote:
+            worker.lacks = self._fleet.absences.of(worker.process, moment)
         self._fleet.workers[sender] = worker
         self._watch(worker, lambda: self._worker_gone(worker))
         if hello.phase is WorkerPhase.LOADING:
             # Who asked for the load is forgotten; a blank worker is worth more than the guess.
-            self._dispatcher.end(worker, "an earlier scheduler began this load")
+            self._dispatcher.end(worker, "an earlier scheduler gave it something to do")
         _log.info("worker %s (pid %d) is %s", sender, hello.process.pid, worker.state)
 
     def _greet_frontend(self, sender: str, hello: Hello) -> None:
@@ -274,12 +297,16 @@ class Scheduler:
         moment = now()
         worker.enter(WorkerState.READY, moment)
         worker.model = message.model
+        worker.settle(message.model)
+        worker.ready_since, worker.load_seconds = moment, message.duration / 1e9
+        if not worker.remote:
+            self._devices.settle(worker.id, message.model)
+        if worker.load and not worker.remote:
+            self._footprints.on_loaded(worker.load, message.model)
         facts = self._fleet.facts[message.model.digest]
         if message.model.context_length < worker.context_length:
             # It has no more to give, whatever its file says: asking again would never end.
-            self._fleet.facts[facts.digest] = replace(
-                facts, context_length=message.model.context_length
-            )
+            self._dispatcher.learn(replace(facts, context_length=message.model.context_length))
         worker.context_length = message.model.context_length
         worker.last_used = moment
         _log.info(
@@ -308,12 +335,16 @@ class Scheduler:
         self._dispatcher.end(worker, "its model could not be loaded")
         self._dispatcher.advance()
 
+    def _on_answer(self, worker: Worker, message: Discovered | Measured | JobFailed) -> None:
+        self._dispatcher.probes.on_answer(worker, message)
+        self._dispatcher.advance()
+
     def _on_released(self, worker: Worker, message: Released) -> None:
         worker.running.pop((message.request, message.attempt), None)
         worker.last_used = worker.progressed = now()
         if worker.state is WorkerState.DRAINING and not worker.running:
             self._dispatcher.end(worker, "drained")
-        self._dispatcher.advance()
+        self._dispatcher.advance_with(worker)
 
     # Deaths
 
@@ -327,7 +358,10 @@ class Scheduler:
             worker.process.pid,
             worker.state,
         )
-        self._fleet.note_departure(now())
+        if not worker.remote:
+            self._fleet.note_departure(now())
+        self._devices.release(worker.id)
+        self._dispatcher.probes.on_gone(worker)
         if worker.state is WorkerState.LOADING:
             self._dispatcher.fail_load(
                 worker, "the worker process died over it; its file may be damaged"
@@ -390,8 +424,11 @@ class Scheduler:
         if late > STANDSTILL:
             _log.warning("this process stood still for %.1f s", late)
             self._fleet.forgive(late)
+        self._devices.refresh()
         beat = SchedulerHeartbeat(self._boot_id)
         for worker in list(self._fleet.workers.values()):
+            if worker.remote:
+                worker.lacks = self._fleet.absences.of(worker.process, moment)
             if reason := self._trouble(worker, moment):
                 if worker.state is WorkerState.LOADING:
                     # Another worker would only fare the same.
@@ -412,11 +449,7 @@ class Scheduler:
                 self._frontend_gone(frontend)
             else:
                 self._router.send(frontend.id, beat)
-        unix = time.time()
-        for waiting in list(self._fleet.waiting.values()):
-            if is_over(waiting.deadline, unix):
-                self._fleet.remove_waiting(waiting.key)
-                self._dispatcher.fail(waiting, Failure.of(deadline_exceeded()))
+        self._dispatcher.give_up_waiting()
         self._dispatcher.advance()
 
     def _trouble(self, worker: Worker, moment: float) -> str | None:
@@ -425,6 +458,8 @@ class Scheduler:
         in_state = moment - worker.since
         if worker.state is WorkerState.LOADING and in_state > settings.load_timeout:
             return f"it took more than {settings.load_timeout:g} s (PRONK_LOAD_TIMEOUT)"
+        if reason := self._dispatcher.probes.trouble(worker, moment):
+            return reason
         if worker.state is WorkerState.ENDING and in_state > SILENCE:
             return "it did not end by itself"
         if moment - worker.heard > settings.stall_timeout:

@@ -6,24 +6,32 @@ import math
 
 from ..protocol.messages.status import RunningModel
 from .fleet import Fleet, Worker
-from .policies.assignment import WorkerState
+from .policies.views import WorkerState
 
 
 def running_models(fleet: Fleet, now: float, unix: float) -> list[RunningModel]:
-    """The loaded models, the one that expires last first; `unix` is the wall clock at `now`."""
-    models: list[RunningModel] = []
+    """The loaded models, the one that expires last first; `unix` is the wall clock at `now`.
+
+    Each is listed once: its sizes are those of all its replicas together, its context is that of
+    the largest one, and it is there until the last one expires.
+    """
+    replicas: dict[str, list[Worker]] = {}
     for worker in fleet.workers.values():
-        facts = fleet.facts.get(worker.digest or "")
-        if worker.state is not WorkerState.READY or worker.model is None or facts is None:
-            continue
+        if worker.state is WorkerState.READY and worker.model and worker.digest in fleet.facts:
+            replicas.setdefault(worker.digest or "", []).append(worker)
+    models: list[RunningModel] = []
+    for digest, workers in replicas.items():
+        facts = fleet.facts[digest]
+        loaded = [worker.model for worker in workers if worker.model]
+        ends = [_expires_at(worker, now, unix) for worker in workers]
         models.append(
             RunningModel(
                 name=facts.name,
-                digest=facts.digest,
-                size=worker.model.size,
-                size_vram=worker.model.size_vram,
-                context_length=worker.context_length,
-                expires_at=_expires_at(worker, now, unix),
+                digest=digest,
+                size=sum(model.size for model in loaded),
+                size_vram=sum(model.size_vram for model in loaded),
+                context_length=max(worker.context_length for worker in workers),
+                expires_at=None if None in ends else max(end for end in ends if end is not None),
                 details=facts.details,
             )
         )

@@ -5,7 +5,8 @@ replica of one model; `Unload`, a load that fails, or SIGTERM ends it, because t
 is the one way to be sure that its memory is back. Its supervisor starts the next blank one.
 
     blank ──Load──▶ loading ──Loaded──▶ ready ──Unload──▶ exit 0
-                       └────LoadFailed────────Unload──▶ exit 0
+      │                └────LoadFailed────────Unload──▶ exit 0
+      └──Discover, Measure──▶ loading ──answer──Unload──▶ exit 0
 
 The main thread has the sockets and never computes; the engine has a thread of its own.
 """
@@ -29,6 +30,7 @@ from ..protocol.channels import Dealer
 from ..protocol.codec import VERSION
 from ..protocol.errors import Code, PronkError
 from ..protocol.logs import RateLimitedLog, configure_logging
+from ..protocol.messages.devices import Discover, Measure
 from ..protocol.messages.embedding import Embed, Embedded
 from ..protocol.messages.failure import Failure
 from ..protocol.messages.fleet import (
@@ -52,8 +54,17 @@ from ..protocol.messages.generation import (
     Lost,
     Started,
 )
-from ..protocol.messages.placement import Load, Loaded, LoadFailed, Outcome, Released, Unload
+from ..protocol.messages.placement import (
+    Load,
+    Loaded,
+    LoadFailed,
+    Outcome,
+    Released,
+    SetThreads,
+    Unload,
+)
 from ..protocol.process import die_with_parent, new_incarnation, own_identity
+from ..protocol.recent import LONGEST_CHAIN, Recent
 from ..protocol.settings import Settings, load_settings
 from ..protocol.state import StateDirectory
 from .crashes import CrashRecord
@@ -61,6 +72,7 @@ from .frontends import FrontendLink
 from .home import Home
 from .inference.messages import WithNumbers
 from .inference.replica import Replica
+from .jobs import start_job
 
 _log = logging.getLogger(__name__)
 
@@ -91,6 +103,7 @@ class Worker:
         self._phase = WorkerPhase.BLANK
         self._model: LoadedModel | None = None
         self._replica: Replica | None = None
+        self._prefixes = Recent()
         self._running: dict[_Key, tuple[Generate | Embed, FrontendLink]] = {}
         self._links: dict[str, FrontendLink] = {}
         self._boot_id: str | None = None
@@ -140,6 +153,7 @@ class Worker:
                 phase=self._phase,
                 model=self._model,
                 requests=reports,
+                prefixes=list(self._prefixes),
             )
         )
 
@@ -169,6 +183,11 @@ class Worker:
                 self._say_hello()
             case Load() if self._phase is WorkerPhase.BLANK:
                 self._load(message)
+            case Discover() | Measure() if self._phase is WorkerPhase.BLANK:
+                self._phase = WorkerPhase.LOADING
+                start_job(message, self._loop, self._on_answer)
+            case SetThreads() if self._replica:
+                self._replica.set_threads(message)
             case Unload(reason):
                 self._unload(reason)
             case Refused(failure):
@@ -203,6 +222,12 @@ class Worker:
             link.send(Lost(header.request, header.attempt, failure))
         self._leave(0)
 
+    def _on_answer(self, answer: Any) -> None:
+        """Sends what a job brought: the last thing that this process does."""
+        self._scheduler.send(answer)
+        # The answer is Unload: a death that overtakes it would hide it.
+        self._loop.call_later(_LAST_WORDS_SECONDS, self._leave, 0)
+
     # --- requests
 
     def _accept(self, header: Generate | Embed, body: bytes) -> None:
@@ -216,6 +241,8 @@ class Worker:
                 self._bounce(header, link)
                 return
             self._running[key] = (header, link)
+            if isinstance(header, Generate):
+                self._prefixes.add(header.prefix[:LONGEST_CHAIN])
             self._replica.submit(header, body)
         link.send(Started(header.request, header.attempt, self._incarnation))
 

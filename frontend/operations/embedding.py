@@ -18,6 +18,7 @@ from ..exchange import Answer
 from ..relay import Relay
 from .generation import BYTES_PER_TOKEN, bounded_keep_alive
 from .models import Models
+from .offload import NO_WISH, Offload
 
 MAX_INPUTS = 4096
 """Texts in one request: what their vectors take is held until the last of them is there."""
@@ -43,6 +44,7 @@ class EmbeddingRequest:
     normalize: bool = True
     dimensions: int | None = None
     context_length: int | None = None
+    offload: Offload = NO_WISH
     keep_alive: float | None = None
 
 
@@ -98,6 +100,8 @@ class Embeddings:
                     caller=caller,
                     keep_alive=keep_alive,
                     context_length=request.context_length,
+                    num_gpu=request.offload.num_gpu,
+                    main_gpu=request.offload.main_gpu,
                 )
             )
             embedding.load_duration = time.monotonic_ns() - accepted_at
@@ -160,6 +164,8 @@ class Embeddings:
             cost=sum(size_of(text) // BYTES_PER_TOKEN + 1 for text in inputs),
             keep_alive=keep_alive,
             context_length=request.context_length,
+            num_gpu=request.offload.num_gpu,
+            main_gpu=request.offload.main_gpu,
             deadline=deadline,
         )
         body = EmbedBody(

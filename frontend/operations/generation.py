@@ -31,6 +31,7 @@ from ...protocol.messages.generation import (
 from ..relay import Relay
 from ..stream import Stream
 from .models import Models
+from .offload import NO_WISH, Offload
 from .policy import require_capabilities
 from .prefix import prefix_chain
 
@@ -66,6 +67,7 @@ class GenerationRequest:
     seed: int | None = None
     """None or negative for a random one."""
     context_length: int | None = None
+    offload: Offload = NO_WISH
     keep_alive: float | None = None
     needs: tuple[str, ...] = ()
     """Capabilities that the model must have beside completion, in Ollama's words."""
@@ -183,6 +185,8 @@ class Generations:
             cost=_cost(request, parts),
             keep_alive=bounded_keep_alive(request.keep_alive),
             context_length=request.context_length,
+            num_gpu=request.offload.num_gpu,
+            main_gpu=request.offload.main_gpu,
             deadline=deadline,
             prefix=prefix_chain(model.digest, parts),
         )
@@ -212,6 +216,7 @@ class Generations:
         *,
         keep_alive: float | None = None,
         context_length: int | None = None,
+        offload: Offload = NO_WISH,
     ) -> None:
         """Returns when the model is ready for requests. Raises `PronkError` when it cannot be."""
         model = await self._models.resolve(caller, name)
@@ -224,6 +229,8 @@ class Generations:
                 caller=caller,
                 keep_alive=bounded_keep_alive(keep_alive),
                 context_length=context_length,
+                num_gpu=offload.num_gpu,
+                main_gpu=offload.main_gpu,
             )
         )
 

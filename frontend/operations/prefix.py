@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from hashlib import blake2b
 
-LONGEST_CHAIN = 256
-"""Hashes in a chain. What two prompts share beyond as many messages decides no placement."""
+from ...protocol.recent import LONGEST_CHAIN
 
 _HASH_BYTES = 16
 

@@ -46,6 +46,10 @@ class Embed:
     """Seconds that the model stays after this request; negative for ever; None for the default."""
     context_length: Count | None = None
     """The context that the request asks for (`num_ctx`); None for the default."""
+    num_gpu: Count | None = None
+    """Layers to offload that the request asks for; None for as many as fit."""
+    main_gpu: Count | None = None
+    """The GPU that it prefers, counted from 0."""
     deadline: Number | None = None
     """Unix time after which nobody waits for the answer."""
     reply_to_tcp: TcpEndpoint | None = None

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
 
+from pydantic import Field
+
+from ..recent import MOST_PREFIXES
 from .failure import Failure
 from .fields import Attempt, Count, Digest, Endpoint, Incarnation, Label, RequestId
 
@@ -41,6 +45,16 @@ class ProcessIdentity:
 
 
 @dataclass(frozen=True, slots=True)
+class Placed:
+    """What of a replica lies on one device."""
+
+    device: Label
+    """As its share named it; `CPU` for the host's memory."""
+    size: Count
+    """Bytes."""
+
+
+@dataclass(frozen=True, slots=True)
 class LoadedModel:
     """The replica that a worker holds."""
 
@@ -54,6 +68,11 @@ class LoadedModel:
     """Bytes of memory that the replica takes in all."""
     size_vram: Count
     """Bytes of `size` that lie on accelerators."""
+    placed: list[Placed] = field(default_factory=list[Placed])
+    """`size` by device."""
+    resident: Count = 0
+    """Bytes by which the process's own memory grew: without the mapped file, whose pages it shares
+    with all others, and without what lies on accelerators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +100,10 @@ class Hello:
     phase: WorkerPhase | None = None
     model: LoadedModel | None = None
     requests: list[RequestReport] = field(default_factory=list[RequestReport])
+    prefixes: Annotated[list[bytes], Field(max_length=MOST_PREFIXES)] = field(
+        default_factory=list[bytes]
+    )
+    """What a worker has read lately: hashes of `Generate.prefix`, the least recent one first."""
 
 
 @dataclass(frozen=True, slots=True)

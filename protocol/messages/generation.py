@@ -60,6 +60,10 @@ class Generate:
     """Seconds that the model stays after this request; negative for ever; None for the default."""
     context_length: Count | None = None
     """The context that the request asks for (`num_ctx`); None for the default."""
+    num_gpu: Count | None = None
+    """Layers to offload that the request asks for; None for as many as fit."""
+    main_gpu: Count | None = None
+    """The GPU that it prefers, counted from 0."""
     deadline: Number | None = None
     """Unix time after which nobody waits for the answer."""
     prefix: list[bytes] = field(default_factory=list[bytes])
@@ -304,6 +308,8 @@ class Preload:
     caller: Caller
     keep_alive: Number | None = None
     context_length: Count | None = None
+    num_gpu: Count | None = None
+    main_gpu: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ _BOUNDS = {
     "num_parallel": (0, MOST_PARALLEL),
     "num_batch": (1, 16384),
     "num_thread": (0, 1024),
+    "num_gpu": (-1, 2**20),
+    "main_gpu": (0, 4096),
 }
 """The parameters of a Modelfile that say how its model is loaded, all of them whole numbers."""
 
@@ -28,18 +30,33 @@ def context_for(facts: ModelFacts, asked: int | None, default: int) -> int:
     return min(wanted, facts.context_length) if facts.context_length else wanted
 
 
-def load_of(facts: ModelFacts, context_length: int, settings: Settings) -> Load:
-    """What a worker is told so that it becomes a replica with so much context.
+def layers_for(facts: ModelFacts, asked: int | None) -> int | None:
+    """Layers to offload for a request that asks for `asked`; None for as many as fit."""
+    wanted = _parameter(facts, "num_gpu") if asked is None else asked
+    return None if wanted is None or wanted < 0 else wanted
 
-    A Modelfile lowers the number of threads and never raises it: what a worker may take from the
-    others is the operator's to say.
+
+def gpu_for(facts: ModelFacts, asked: int | None) -> int | None:
+    """The GPU that a request prefers, counted from 0; None for any."""
+    return _parameter(facts, "main_gpu") if asked is None else asked
+
+
+def threads_for(facts: ModelFacts, most: int) -> int:
+    """Threads that a replica may have where the operator allows `most`.
+
+    A Modelfile lowers the number and never raises it: what a worker may take from the others is the
+    operator's to say.
     """
+    return min(_parameter(facts, "num_thread") or most, most)
+
+
+def load_of(facts: ModelFacts, context_length: int, settings: Settings) -> Load:
+    """What a worker is told so that it becomes a replica with so much context, on no device yet."""
     parallel = _parameter(facts, "num_parallel")
-    threads = _parameter(facts, "num_thread") or settings.threads
     return Load(
         model=facts,
         context_length=context_length,
-        threads=min(threads, settings.threads),
+        threads=threads_for(facts, settings.threads),
         parallel=settings.num_parallel if parallel is None else parallel,
         slot_memory=settings.slot_memory,
         cache_memory=settings.cache_memory,

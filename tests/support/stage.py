@@ -20,6 +20,7 @@ from pronk.protocol.channels import Dealer, Router
 from pronk.protocol.codec import VERSION
 from pronk.protocol.errors import Code
 from pronk.protocol.keys import ClientKeys
+from pronk.protocol.messages.devices import Discovered
 from pronk.protocol.messages.embedding import Embed
 from pronk.protocol.messages.failure import Failure
 from pronk.protocol.messages.fleet import (
@@ -47,10 +48,12 @@ from pronk.protocol.messages.placement import (
     Loaded,
     Outcome,
     Released,
+    SetThreads,
 )
 from pronk.protocol.process import new_incarnation, own_identity
-from pronk.protocol.settings import load_settings
+from pronk.protocol.settings import Settings, load_settings
 from pronk.protocol.state import StateDirectory
+from pronk.scheduler.devices import Devices
 from pronk.scheduler.service import Scheduler
 
 PATIENCE = 20
@@ -74,12 +77,17 @@ class Peer:
         self.process = process
         self.endpoint = state.frontend(self.id)
         self.received: list[Any] = []
+        """All but heartbeats and thread counts."""
+        self.threads: int | None = None
+        """The last thread count that it was told."""
         self._news = asyncio.Event()
         endpoint, keys = join or (state.scheduler, None)
         self.dealer = Dealer(endpoint, self.id, self._on_message, keys=keys)
 
     def _on_message(self, message: Any, body: bytes) -> None:
-        if not isinstance(message, SchedulerHeartbeat):
+        if isinstance(message, SetThreads):
+            self.threads = message.threads
+        elif not isinstance(message, SchedulerHeartbeat):
             self.received.append((message, body) if body else message)
         self._news.set()
 
@@ -121,11 +129,11 @@ class Peer:
             fields.pop("attempt", 1),
             "model",
             digest,
-            Caller(),
+            Caller(fields.pop("caller", "anonymous")),
             self.id,
             self.endpoint,
             seed=1,
-            cost=1,
+            cost=fields.pop("cost", 1),
             **fields,
         )
         self.send(header, b"body")
@@ -155,13 +163,25 @@ def _start_ticks(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
 
 
-class Stage:
-    """A scheduler, a store that knows the models A and B, and whoever the test adds."""
+def processors_alone(settings: Settings) -> Devices:
+    """The devices of a host of which it is known that it has no GPU."""
+    devices = Devices(settings)
+    devices.on_discovered(Discovered("0" * 32, [], 2))
+    return devices
 
-    def __init__(self, directory: str, **settings: Any) -> None:
+
+class Stage:
+    """A scheduler, a store that knows the models A and B, and whoever the test adds.
+
+    `discovered` says whether the scheduler knows its devices from the beginning; else the first
+    blank worker is asked.
+    """
+
+    def __init__(self, directory: str, *, discovered: bool = True, **settings: Any) -> None:
         self.settings = load_settings(state=directory, **settings)
         self.state = StateDirectory(self.settings.state)
-        self.scheduler = Scheduler(self.settings)
+        devices = processors_alone(self.settings) if discovered else None
+        self.scheduler = Scheduler(self.settings, devices)
         self.scheduler.start()
         self.store = Router(self.state.store, self._asked)
         self.peers: list[Peer] = []

@@ -6,21 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pronk.scheduler.policies.assignment import (
+from pronk.scheduler.policies.views import (
     Demand,
     Dispatch,
     EndReplica,
     LoadModel,
     WorkerState,
     WorkerView,
-    assign,
 )
+from support.policies import NOW, assign
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 
 
 def demand(n: int, digest: str = A, context: int = 512) -> Demand:
-    return Demand((f"{n:032x}", 1), digest, context)
+    return Demand((f"{n:032x}", 1), digest, context, since=NOW)
 
 
 def blank(name: str) -> WorkerView:
@@ -84,7 +84,7 @@ def test_a_replica_that_others_wait_for_is_not_ended():
 
 
 def test_a_request_that_has_waited_long_is_overtaken_no_more():
-    late = Demand(demand(1, C).id, C, 512, waited=10)
+    late = Demand(demand(1, C).id, C, 512, since=NOW - 10)
     younger = demand(2, A)
     end = EndReplica("w0", "a model that has waited needs its worker")
     assert assign([late, younger], [ready("w0", A)]) == [end]
@@ -101,7 +101,7 @@ def test_a_worker_on_its_way_out_is_waited_for_instead_of_ending_another():
 
 
 def test_the_successor_of_a_worker_that_exited_is_waited_for_instead_of_ending_another():
-    workers = [ready("w0", A), ready("w1", B)]
+    workers = [ready("w0", A, used=2), ready("w1", B, used=1)]
     assert assign([demand(1, C)], workers, departed=1) == []
     two = assign([demand(1, C), demand(2, "d" * 64)], workers, departed=1)
     assert two == [EndReplica("w1", "another model needs its worker")]
@@ -113,10 +113,16 @@ def test_of_two_replicas_the_one_that_is_ready_serves():
         assert assign([demand(1)], workers) == [Dispatch(demand(1).id, "w0")]
 
 
-def test_a_larger_context_ends_the_idle_replica_and_waits_for_the_busy_one():
+def test_without_room_a_larger_context_ends_the_idle_replica_and_waits_for_the_busy_one():
     end = EndReplica("w0", "a request needs a larger context")
-    assert assign([demand(1, context=8192)], [ready("w0"), blank("w1")]) == [end]
-    assert assign([demand(1, context=8192)], [ready("w0", free=0), blank("w1")]) == []
+    assert assign([demand(1, context=8192)], [ready("w0")]) == [end]
+    assert assign([demand(1, context=8192)], [ready("w0", free=0)]) == []
+
+
+def test_a_larger_context_gets_a_replica_beside_the_smaller_one_where_there_is_room():
+    large = demand(1, context=8192)
+    for smaller in (ready("w0"), ready("w0", free=0), ready("w0", free=15, running=1)):
+        assert assign([large], [smaller, blank("w1")]) == [LoadModel("w1", A, 8192)]
 
 
 def test_a_replica_just_given_a_request_is_not_ended_for_a_larger_context():
@@ -125,14 +131,14 @@ def test_a_replica_just_given_a_request_is_not_ended_for_a_larger_context():
 
 
 def test_a_busy_replica_with_free_slots_is_not_ended_for_a_larger_context():
-    assert assign([demand(1, context=8192)], [ready("w0", free=15, running=1), blank("w1")]) == []
+    assert assign([demand(1, context=8192)], [ready("w0", free=15, running=1)]) == []
 
 
 def test_smaller_requests_pass_one_that_needs_a_larger_context_for_a_while():
     busy = ready("w0", free=3, running=1)
     large, small = demand(1, context=8192), demand(2)
     assert assign([large, small], [busy]) == [Dispatch(small.id, "w0")]
-    late = Demand(large.id, A, 8192, waited=10.0)
+    late = Demand(large.id, A, 8192, since=NOW - 10)
     assert assign([late, small], [busy]) == []
     # Who came earlier still goes first.
     assert assign([small, late], [busy]) == [Dispatch(small.id, "w0")]
@@ -148,14 +154,14 @@ def test_all_free_slots_are_filled_in_order_of_arrival(slots: int):
 
 
 def test_of_busy_replicas_the_one_with_the_least_to_do_gives_way():
-    late = Demand(demand(1, C).id, C, 512, waited=10.0)
+    late = Demand(demand(1, C).id, C, 512, since=NOW - 10)
     waiting = [late, demand(2, A), demand(3, B)]
     workers = [ready("w0", A, free=2, running=14), ready("w1", B, free=1, running=15)]
     assert assign(waiting, workers) == [Dispatch(demand(3, B).id, "w1")]
 
 
 def test_a_replica_that_makes_room_for_one_makes_it_for_nobody_else():
-    late = Demand(demand(2).id, C, 512, waited=10.0)
+    late = Demand(demand(2).id, C, 512, since=NOW - 10)
     actions = assign([demand(1, A), late], [ready("w0", B)])
     assert actions == [EndReplica("w0", "another model needs its worker")]
 
@@ -190,7 +196,7 @@ def fleets(draw: st.DrawFn) -> tuple[list[Demand], list[WorkerView]]:
             demand(n).id,
             draw(digests),
             draw(st.sampled_from([512, 4096, 8192])),
-            draw(st.sampled_from([0.0, 10.0])),
+            NOW - draw(st.sampled_from([0.0, 10.0])),
         )
         for n in range(draw(st.integers(0, 8)))
     ]
@@ -225,14 +231,15 @@ def test_whatever_the_fleet_no_action_breaks_a_rule(fleet: tuple[list[Demand], l
                 assert not any(sent.worker == worker.id for sent in dispatched)
 
 
-def test_a_model_is_not_loaded_where_its_host_lacks_it():
-    there = WorkerView("there", WorkerState.BLANK, lacks=frozenset({"m"}))
+def test_a_worker_of_another_host_loads_what_finds_no_worker_here_and_takes_nothing_here():
+    there = WorkerView("there", WorkerState.BLANK, remote=True)
     here = WorkerView("here", WorkerState.BLANK)
-    demand = Demand(("r", 1), "m", 1)
-    assert assign([demand], [there, here]) == [LoadModel("here", "m", 1)]
-    assert assign([demand], [there]) == []
-    other = Demand(("s", 1), "n", 1)
-    assert assign([other, demand], [there, here]) == [
-        LoadModel("there", "n", 1),
-        LoadModel("here", "m", 1),
+    first, second = Demand(("r", 1), "m", 1), Demand(("s", 1), "n", 1)
+    actions = assign([first, second], [there, here])
+    assert [(a.worker, a.digest) for a in actions if isinstance(a, LoadModel)] == [
+        ("here", "m"),
+        ("there", "n"),
     ]
+    assert actions[-1] == LoadModel("there", "n", 1)
+    lacking = WorkerView("there", WorkerState.BLANK, remote=True, lacks=frozenset({"m"}))
+    assert assign([first], [lacking]) == []

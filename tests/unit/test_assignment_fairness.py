@@ -7,16 +7,19 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pronk.scheduler.policies.assignment import (
-    OVERTAKEN,
+from pronk.scheduler.policies.assignment import decide
+from pronk.scheduler.policies.eviction import OVERTAKEN
+from pronk.scheduler.policies.views import (
     Demand,
     Dispatch,
     EndReplica,
+    Fail,
     LoadModel,
+    SetThreads,
     WorkerState,
     WorkerView,
-    assign,
 )
+from support.policies import cpu, empty_board
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 SMALL, LARGE = 4096, 8192
@@ -51,12 +54,15 @@ class Host:
         self.waiting: dict[tuple[str, int], tuple[str, int, float]] = {}
         self.begun: dict[tuple[str, int], float] = {}
         self.now = 0.0
+        self.board = empty_board()
+        self.board.set_devices([cpu()])
         self._count = 0
 
     def ask(self, digest: str, context: int = SMALL) -> tuple[str, int]:
         self._count += 1
         key = (f"{self._count:032x}", 1)
         self.waiting[key] = (digest, context, self.now)
+        self.board.add(Demand(key, digest, context, self.now, self._count))
         return key
 
     def flood(self, *digests: str) -> None:
@@ -75,18 +81,21 @@ class Host:
             if worker.state is WorkerState.LOADING and worker.changes <= self.now:
                 worker.state = WorkerState.READY
             if worker.state is WorkerState.ENDING and worker.changes <= self.now:
+                self.board.gone(worker.name)
                 self.workers[self.workers.index(worker)] = SimulatedWorker(worker.name)
         self._decide()
 
     def _decide(self) -> None:
-        demands = [
-            Demand(key, digest, context, self.now - since)
-            for key, (digest, context, since) in self.waiting.items()
-        ]
-        for action in assign(demands, [self._view(worker) for worker in self.workers]):
+        board = self.board
+        for worker in self.workers:
+            board.update(self._view(worker))
+        for action in decide(board, self.now, everything=True):
+            if isinstance(action, Fail | SetThreads):
+                raise AssertionError(action)
             worker = next(w for w in self.workers if w.name == action.worker)
             match action:
                 case Dispatch(key, _):
+                    board.remove(key)
                     _, context, since = self.waiting.pop(key)
                     assert context <= worker.context
                     self.begun[key] = self.now - since
@@ -99,18 +108,20 @@ class Host:
                 case EndReplica():
                     assert not worker.until
                     worker.state, worker.changes = WorkerState.ENDING, self.now + LOADING
+            board.update(self._view(worker))
 
     def _view(self, worker: SimulatedWorker) -> WorkerView:
         ready = worker.state is WorkerState.READY
-        free = self.slots - len(worker.until) if ready else 0
         return WorkerView(
             worker.name,
             worker.state,
             worker.digest,
             worker.context,
-            free,
+            self.slots - len(worker.until) if ready else 0,
             len(worker.until),
             worker.used,
+            ready_since=worker.changes,
+            load_seconds=LOADING,
         )
 
 

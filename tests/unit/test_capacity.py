@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pronk.protocol.errors import Code, PronkError
+from pronk.protocol.host import free_memory
 from pronk.protocol.messages.library import ModelDetails, ModelFacts
 from pronk.protocol.messages.placement import CacheType, Load
 from pronk.workers.inference.capacity import (
@@ -18,7 +19,6 @@ from pronk.workers.inference.capacity import (
     automatic_slots,
     slots_for,
 )
-from pronk.workers.memory import free_memory
 
 MIB, GIB = 2**20, 2**30
 DETAILS = ModelDetails("", "gguf", "llama", ["llama"], "7B", "Q8_0")

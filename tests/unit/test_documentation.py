@@ -13,6 +13,7 @@ import pytest
 
 from pronk.protocol.errors import Code
 from pronk.protocol.messages import (
+    devices,
     embedding,
     failure,
     fleet,
@@ -66,7 +67,7 @@ def test_the_protocol_page_lists_every_field_of_every_message():
         name: re.findall(r"`([^`]+)`", fields)
         for name, fields in re.findall(r"^\| `?(\w+)`? \| (.*) \|$", page, re.MULTILINE)
     }
-    modules = (failure, fleet, placement, generation, embedding, library, status)
+    modules = (failure, fleet, placement, devices, generation, embedding, library, status)
     classes = [
         value
         for module in modules

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from pronk.frontend.operations.generation import resolve_seed
 from pronk.frontend.operations.policy import require_capabilities
-from pronk.frontend.operations.prefix import LONGEST_CHAIN, prefix_chain
+from pronk.frontend.operations.prefix import prefix_chain
 from pronk.protocol.errors import PronkError
 from pronk.protocol.messages.library import ModelResolved
+from pronk.protocol.recent import LONGEST_CHAIN
 
 PARTS = st.lists(st.tuples(st.sampled_from(["system", "user"]), st.binary(max_size=9)), max_size=5)
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pronk.protocol.errors import Code, PronkError
-from pronk.workers.store.names import ModelName, name_of_parts, parse_name
+from pronk.protocol.names import ModelName, name_of_parts, parse_name
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pronk.frontend.dialects.ollama import options as module
 from pronk.frontend.dialects.ollama.options import WITHOUT_EFFECT, Options, log_ignored
 from pronk.frontend.dialects.ollama.requests import ChatRequest, parse
 from pronk.frontend.operations.generation import GenerationRequest
+from pronk.frontend.operations.offload import Offload
 from pronk.protocol.codec import decode, encode
 from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.messages.generation import GenerateBody, LogitBias, SamplingOptions
@@ -78,7 +79,7 @@ def test_every_option_reaches_the_worker() -> None:
 
 
 def test_every_option_of_ollama_has_a_place() -> None:
-    request = {"num_ctx", "seed", "num_keep"}
+    request = {"num_ctx", "seed", "num_keep", "num_gpu", "main_gpu"}
     assert set(Options.model_fields) == set(SamplingOptions.__dataclass_fields__) | request | set(
         WITHOUT_EFFECT
     )
@@ -101,8 +102,11 @@ def test_what_ollama_brings_down_to_what_can_be_is_accepted() -> None:
     assert read(num_ctx=2**60).context_length == 2**24
     assert read(top_k=2**60, repeat_last_n=2**60).options.top_k == 2**60
     assert read(num_keep=-7).options.num_keep == -1
-    ignored = {"num_gpu": 999, "main_gpu": -1, "num_thread": 0, "num_batch": 2**40}
+    ignored = {"num_thread": 0, "num_batch": 2**40}
     assert read(**ignored).options == SamplingOptions()
+    assert read(num_gpu=2**60, main_gpu=1).offload == Offload(2**20, 1)
+    assert read(num_gpu=-1, main_gpu=-1).offload == Offload()
+    assert read().offload == Offload()
 
 
 def test_stop_is_one_text_or_several_and_an_empty_one_is_none() -> None:
@@ -230,11 +234,11 @@ def test_what_has_no_effect_is_told_once_and_in_bounds(
     monkeypatch.setattr(module, "_logged", set())
     with caplog.at_level(logging.INFO):
         for _ in range(3):
-            log_ignored({"tfs_z": 1, "num_gpu": 9, "no_such": 1, "top_k": 5, "x" * 5000: 1})
+            log_ignored({"tfs_z": 1, "low_vram": True, "no_such": 1, "top_k": 5, "x" * 5000: 1})
             log_ignored(["not", "an", "object"])
     assert [record.getMessage()[:60] for record in caplog.records] == [
         "option 'tfs_z' has no effect here: it is deprecated",
-        "option 'num_gpu' has no effect here: memory and devices are ",
+        "option 'low_vram' has no effect here: memory is the server's",
         "option 'no_such' has no effect here: there is no such option",
         "option '" + "x" * 52,
     ]

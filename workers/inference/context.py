@@ -52,6 +52,17 @@ class ContextPlan:
     flash_attention: FlashAttention = FlashAttention.AUTO
 
 
+def plan_params(plan: ContextPlan, *, offloaded: bool) -> Any:
+    """The `llama_context_params` of a context as planned."""
+    params = context_params(plan.threads, offloaded=offloaded)
+    params.n_ctx = plan.length * plan.slots
+    params.n_batch = params.n_ubatch = plan.batch
+    params.n_seq_max = plan.slots
+    set_cache(params, plan.cache_type, plan.flash_attention)
+    params.kv_unified = False
+    return params
+
+
 class Context:
     """`plan.slots` sequences, each known by its slot's number, from 0.
 
@@ -67,12 +78,7 @@ class Context:
 
     def __init__(self, model: Model, plan: ContextPlan) -> None:
         """Raises `PronkError` (LOAD_FAILED) when the memory does not suffice."""
-        params = context_params(plan.threads)
-        params.n_ctx = plan.length * plan.slots
-        params.n_batch = params.n_ubatch = plan.batch
-        params.n_seq_max = plan.slots
-        set_cache(params, plan.cache_type, plan.flash_attention)
-        params.kv_unified = False
+        params = plan_params(plan, offloaded=model.offloaded)
         self.handle = _c.llama_init_from_model(model.handle, params)
         if not self.handle:
             raise model.load_error()
@@ -159,6 +165,10 @@ class Context:
     def clear(self) -> None:
         """Forgets everything, and wipes the numbers, because NaN outlives a mask."""
         _c.llama_memory_clear(self._memory, True)
+
+    def set_threads(self, threads: int) -> None:
+        """Computes with so many threads from the next decode on."""
+        _c.llama_set_n_threads(self.handle, threads, threads)
 
     def close(self) -> None:
         """Gives the memory back."""

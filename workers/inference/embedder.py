@@ -88,6 +88,12 @@ class Embedder:
             self._context = EmbeddingContext(self._model, self.context_length, self._threads, BATCH)
         return self._context
 
+    def set_threads(self, threads: int) -> None:
+        """Computes with so many threads from the next step on."""
+        self._threads = max(threads, 1)
+        if self._context:
+            self._context.set_threads(self._threads)
+
     @property
     def busy(self) -> bool:
         """Whether `step` has something to do."""

@@ -44,6 +44,49 @@ class Part:
     """Whether they are the text's last."""
 
 
+@dataclass(frozen=True, slots=True)
+class EmbeddingPlan:
+    """How a context for vectors is made."""
+
+    pools: bool
+    """Whether llama.cpp itself makes one vector of a text's, for which it needs it whole."""
+    capacity: int
+    """Tokens that a step can compute at most."""
+    sequences: int
+    """Texts that a step can compute at most."""
+    pooling: int
+    params: Any
+    """`llama_context_params`."""
+
+
+def plan_embedding(model: Model, length: int, threads: int, batch: int) -> EmbeddingPlan:
+    """The plan for texts of at most `length` tokens, about `batch` of them in a step."""
+    encodes = not model.generates
+    pools = encodes or model.pooling not in (
+        None,
+        _c.LLAMA_POOLING_TYPE_NONE,
+        _c.LLAMA_POOLING_TYPE_LAST,
+    )
+    capacity = max(batch, length) if pools else batch
+    sequences = SEQUENCES_OF_ENCODER if encodes else SEQUENCES_OF_DECODER
+    pooling = _c.LLAMA_POOLING_TYPE_NONE
+    if pools:
+        pooling = model.pooling or _c.LLAMA_POOLING_TYPE_MEAN
+    params = context_params(threads, offloaded=model.offloaded)
+    params.n_ctx = max(length, capacity)
+    params.n_batch = params.n_ubatch = capacity
+    params.n_seq_max = sequences
+    if not pools:  # else room is kept for the output layer of every token
+        params.n_outputs_max = sequences
+    params.embeddings = True
+    params.pooling_type = pooling
+    params.flash_attn_type = _c.LLAMA_FLASH_ATTN_TYPE_AUTO
+    if params.n_ctx * params.n_ubatch <= _PLAIN_ATTENTION:
+        params.flash_attn_type = _c.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    params.kv_unified = True
+    return EmbeddingPlan(pools, capacity, sequences, pooling, params)
+
+
 class EmbeddingContext:
     """Vectors of texts. Belongs to one thread."""
 
@@ -52,40 +95,16 @@ class EmbeddingContext:
 
         Raises `PronkError` (LOAD_FAILED) when the memory does not suffice.
         """
-        encodes = not model.generates
-        self.pools = encodes or model.pooling not in (
-            None,
-            _c.LLAMA_POOLING_TYPE_NONE,
-            _c.LLAMA_POOLING_TYPE_LAST,
-        )
-        """Whether llama.cpp itself makes one vector of a text's, for which it needs it whole."""
-        self.capacity = max(batch, length) if self.pools else batch
-        """Tokens that a step can compute at most."""
-        self.sequences = SEQUENCES_OF_ENCODER if encodes else SEQUENCES_OF_DECODER
-        """Texts that a step can compute at most."""
-        pooling = _c.LLAMA_POOLING_TYPE_NONE
-        if self.pools:
-            pooling = model.pooling or _c.LLAMA_POOLING_TYPE_MEAN
-        ranks = pooling == _c.LLAMA_POOLING_TYPE_RANK
+        plan = plan_embedding(model, length, threads, batch)
+        self.pools, self.capacity, self.sequences = plan.pools, plan.capacity, plan.sequences
+        ranks = plan.pooling == _c.LLAMA_POOLING_TYPE_RANK
         self.dimension = model.classes if ranks else model.dimension
         """Numbers of a vector."""
-        params = context_params(threads)
-        params.n_ctx = max(length, self.capacity)
-        params.n_batch = params.n_ubatch = self.capacity
-        params.n_seq_max = self.sequences
-        if not self.pools:  # else room is kept for the output layer of every token
-            params.n_outputs_max = self.sequences
-        params.embeddings = True
-        params.pooling_type = pooling
-        params.flash_attn_type = _c.LLAMA_FLASH_ATTN_TYPE_AUTO
-        if params.n_ctx * params.n_ubatch <= _PLAIN_ATTENTION:
-            params.flash_attn_type = _c.LLAMA_FLASH_ATTN_TYPE_DISABLED
-        params.kv_unified = True
-        self._handle = _c.llama_init_from_model(model.handle, params)
+        self._handle = _c.llama_init_from_model(model.handle, plan.params)
         if not self._handle:
             raise model.load_error()
         self._memory = _c.llama_get_memory(self._handle)
-        self._compute = _c.llama_encode if encodes else _c.llama_decode
+        self._compute = _c.llama_decode if model.generates else _c.llama_encode
         self._rows = _Rows(self.capacity)
 
     def compute(self, parts: Sequence[Part]) -> list[np.ndarray[Any, Any] | None]:
@@ -127,6 +146,10 @@ class EmbeddingContext:
         if not pointer:
             raise DecodeFailed("there is no embedding")
         return np.ctypeslib.as_array(pointer, (self.dimension,)).copy()
+
+    def set_threads(self, threads: int) -> None:
+        """Computes with so many threads from the next step on."""
+        _c.llama_set_n_threads(self._handle, threads, threads)
 
     def forget(self) -> None:
         """Empties the KV cache with the numbers in it, because NaN outlives a mask."""

@@ -50,7 +50,7 @@ def measure(model: Model, load: Load) -> Footprint:
 def _probe(
     model: Model, cache_type: CacheType, flash_attention: FlashAttention
 ) -> Footprint | None:
-    params = context_params(1)
+    params = context_params(1, offloaded=model.offloaded)
     params.n_ctx = params.n_batch = params.n_ubatch = _PROBE
     params.n_seq_max = 1
     set_cache(params, cache_type, flash_attention)
@@ -60,6 +60,6 @@ def _probe(
     _c.llama_free(context)
     return Footprint(
         cache_type,
-        token=native_log.buffers("KV") / _PROBE,
-        sequence=native_log.buffers("RS"),
+        token=native_log.remembered("KV") / _PROBE,
+        sequence=native_log.remembered("RS"),
     )

@@ -16,6 +16,7 @@ import llama_cpp
 from ...protocol.errors import Code, PronkError
 from ..architectures import ENCODERS
 from .native_log import NativeLog
+from .offload import NOTHING, Offload
 from .vocabulary import Vocabulary
 
 _c: Any = llama_cpp  # its stubs describe what ctypes takes only in part
@@ -32,26 +33,37 @@ class DecodeFailed(Exception):
     """llama.cpp could not compute a batch, or computed no numbers. For the log, not for clients."""
 
 
-def context_params(threads: int) -> Any:
-    """What every context is made with, whatever it is for: on the CPU, with so many threads."""
+def context_params(threads: int, *, offloaded: bool = False) -> Any:
+    """What every context is made with, whatever it is for: so many threads, and what belongs to
+    layers that are `offloaded` beside them.
+    """
     params = _c.llama_context_default_params()
     params.n_threads = params.n_threads_batch = threads
-    params.offload_kqv = params.op_offload = False
+    params.offload_kqv = params.op_offload = offloaded
     params.no_perf = True
     return params
 
 
 class Model:
-    """The weights and the vocabulary of one GGUF file, memory-mapped, on the CPU."""
+    """The weights and the vocabulary of one GGUF file, memory-mapped, on the CPU or offloaded."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises `PronkError` (LOAD_FAILED) with llama.cpp's reason, without the path."""
+    def __init__(self, path: Path, offload: Offload = NOTHING, *, dry: bool = False) -> None:
+        """Reads the file. A `dry` model has no weights: its contexts only tell what they would
+        take, and must compute nothing.
+
+        Raises `PronkError` (LOAD_FAILED) with llama.cpp's reason, without the path.
+        """
         params = _c.llama_model_default_params()
         params.load_mode = _c.LLAMA_LOAD_MODE_MMAP
-        params.n_gpu_layers = 0
+        if dry:
+            params.no_alloc, params.use_extra_bufts = True, False
+            params.load_mode = _c.LLAMA_LOAD_MODE_NONE  # a mapped file is no use without a buffer
+        self.offload = offload
+        kept = offload.set_params(params)
         native_log.forget()
         self._path = path
         self.handle = _c.llama_model_load_from_file(str(path).encode(), params)
+        del kept
         if not self.handle:
             raise self.load_error()
         architecture = self._metadata("general.architecture")
@@ -66,6 +78,21 @@ class Model:
         self.vocabulary = Vocabulary(_c.llama_model_get_vocab(self.handle))
         self.trained_context = int(_c.llama_model_n_ctx_train(self.handle))
         """Tokens of context that the model was trained for; 0 where it does not say."""
+
+    @property
+    def offloaded(self) -> bool:
+        """Whether anything of it lies on a device of its own memory."""
+        return self.offload.real
+
+    @property
+    def layers(self) -> int:
+        """Layers that can be spread over devices, the output layer included."""
+        return int(_c.llama_model_n_layer(self.handle)) + 1
+
+    @property
+    def weights(self) -> int:
+        """Bytes of all tensors in the file."""
+        return int(_c.llama_model_size(self.handle))
 
     @property
     def ranks(self) -> bool:

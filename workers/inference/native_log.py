@@ -15,7 +15,11 @@ _LEVELS = {2: logging.DEBUG, 3: logging.INFO, 4: logging.ERROR}
 _CONTINUED = 5
 _LONGEST_LINE = 4096
 
-_BUFFER = re.compile(r"^(\w+): +(\S+) (?:(\w+) )?buffer size = +([\d.]+) MiB")
+HOST = "CPU"
+"""What buffers in the host's memory are counted under, however they are made."""
+
+_BUFFER = re.compile(r"^(\w+): +(\S+) (?:([\w ]+) )?buffer size = +([\d.]+) MiB")
+_MEMORY = re.compile(r"^llama_(kv_cache|memory_recurrent)\w*: size = +([\d.]+) MiB")
 _FUNCTION = re.compile(r"^(?:error loading model: |[\w:~]+: )+")
 _GENERIC = re.compile(r"^failed to load model\b|^failed to create")
 _PATH = re.compile(r"(?:/[^\s/'\"]+){2,}")
@@ -32,7 +36,10 @@ class NativeLog:
         self._line = ""
         self._level = logging.DEBUG
         self._errors: deque[str] = deque(maxlen=16)
-        self._buffers: dict[tuple[str, str], float] = {}
+        self._buffers: dict[tuple[str, str, str], float] = {}
+        """MiB by the function that tells of it, the device, and what it is for."""
+        self._memories = {"KV": 0.0, "RS": 0.0}
+        """MiB of caches and states in all, which a dry run tells of too."""
 
     def write(self, level: int, text: bytes) -> None:
         """One call of ggml's log callback: a line, or a part of one."""
@@ -54,10 +61,12 @@ class NativeLog:
             self._errors.append(line)
         elif match := _BUFFER.match(line):
             self._count_buffer(match)
+        elif match := _MEMORY.match(line):
+            self._memories["KV" if match[1] == "kv_cache" else "RS"] += float(match[2])
 
     def _count_buffer(self, match: re.Match[str]) -> None:
         source, device, kind, mebibytes = match.groups()
-        key = (source, f"{device} {kind}")
+        key = (source, device, kind)
         # A compute buffer is reserved anew when its graph grows; others add to what is there.
         before = 0.0 if kind == "compute" else self._buffers.get(key, 0.0)
         self._buffers[key] = before + float(mebibytes)
@@ -69,9 +78,21 @@ class NativeLog:
 
     def buffers(self, kind: str) -> int:
         """Bytes of one kind of buffer on all devices: `KV`, or `RS` for recurrent states."""
-        return self._bytes(
-            size for (_, name), size in self._buffers.items() if name.endswith(f" {kind}")
-        )
+        return self._bytes(size for (_, _, of), size in self._buffers.items() if of == kind)
+
+    def remembered(self, kind: str) -> int:
+        """Bytes of `KV` or `RS` in all, even where none of them were allocated."""
+        return max(self.buffers(kind), self._bytes([self._memories[kind]]))
+
+    def on_devices(self, *kinds: str) -> dict[str, int]:
+        """Bytes of buffers by device, of some kinds or of all; pinned ones count as the host's."""
+        devices: dict[str, float] = {}
+        for (_, device, kind), size in self._buffers.items():
+            if not kinds or kind in kinds:
+                name = HOST if device.startswith("CPU") or "_Host" in device else device
+                name = name.partition("_")[0]
+                devices[name] = devices.get(name, 0.0) + size
+        return {name: self._bytes([size]) for name, size in devices.items()}
 
     @staticmethod
     def _bytes(mebibytes: Iterable[float]) -> int:
@@ -80,17 +101,18 @@ class NativeLog:
     @contextmanager
     def apart(self) -> Iterator[None]:
         """Starts anew for a context that does not stay, and forgets about it at the end."""
-        kept = self._errors.copy(), self._buffers.copy()
+        kept = self._errors.copy(), self._buffers.copy(), self._memories.copy()
         self.forget()
         try:
             yield
         finally:
-            self._errors, self._buffers = kept
+            self._errors, self._buffers, self._memories = kept
 
     def forget(self) -> None:
         """Starts anew, before a load."""
         self._errors.clear()
         self._buffers.clear()
+        self._memories = dict.fromkeys(self._memories, 0.0)
 
     def reason(self, *secrets: str) -> str:
         """Why the last load failed: the first error that says something, without any path.

@@ -19,14 +19,21 @@ from typing import TYPE_CHECKING, Any
 
 from ...protocol.codec import MalformedMessage
 from ...protocol.errors import Code, PronkError
+from ...protocol.host import own_memory
 from ...protocol.messages.embedding import Embed
 from ...protocol.messages.failure import Failure
 from ...protocol.messages.fleet import LoadedModel
 from ...protocol.messages.generation import Cancel, Chunk, Failed, Finished, Generate
-from ...protocol.messages.placement import Load, Loaded, LoadFailed, Outcome, Released
-from ..memory import free_memory
-from .batching import GRID
-from .capacity import MOST_AUTOMATIC, slots_for
+from ...protocol.messages.placement import (
+    Load,
+    Loaded,
+    LoadFailed,
+    Outcome,
+    Released,
+    SetThreads,
+)
+from ..visibility import choose_devices
+from .capacity import MOST_AUTOMATIC
 from .messages import WithNumbers
 from .prepared import Prepared
 from .thread import Computers, EmbedJob, EngineThread
@@ -65,6 +72,7 @@ class Replica:
         self._pool: ThreadPoolExecutor | None = None
         self._prepared = 0
         self._began = time.monotonic_ns()
+        self._before = own_memory()
         self._thread = EngineThread(
             self._load_model,
             lambda computers: self._call(self._on_loaded, computers, time.monotonic_ns()),
@@ -78,6 +86,10 @@ class Replica:
     def steps(self) -> int:
         """Changes as long as there is progress."""
         return self._prepared + self._thread.steps
+
+    def set_threads(self, command: SetThreads) -> None:
+        """Has the next step, and all after it, computed with another number of threads."""
+        self._thread.set_threads(command)
 
     @property
     def alive(self) -> bool:
@@ -112,31 +124,21 @@ class Replica:
 
     def _load_model(self) -> Computers:
         # Only now: importing llama_cpp takes hold of devices.
-        from .context import ContextPlan
+        load = self._load
+        choose_devices(load.shares)
         from .embedder import Embedder
         from .engine import Engine
-        from .footprint import measure
         from .llama import Model
+        from .offload import offload_of
+        from .plan import context_length, plan_context
         from .preparation import Preparation
 
-        load = self._load
-        model = Model(Path(load.model.weights))
-        length = min(load.context_length, model.trained_context or load.context_length)
-        threads = max(load.threads, 1)
-        embedder = Embedder(model, length, threads)
+        model = Model(Path(load.model.weights), offload_of(load))
+        length = context_length(model, load)
+        embedder = Embedder(model, length, max(load.threads, 1))
         engine = None
         if model.generates:
-            footprint = measure(model, load)
-            slots = slots_for(load, footprint, length, free_memory())
-            plan = ContextPlan(
-                slots=slots,
-                length=length,
-                threads=threads,
-                batch=max(load.batch, slots + GRID),
-                cache_type=footprint.cache_type,
-                flash_attention=load.flash_attention,
-            )
-            engine = Engine(model, plan, load.cache_memory)
+            engine = Engine(model, plan_context(model, load), load.cache_memory)
         self._prepare = Preparation(
             model,
             length,
@@ -144,14 +146,17 @@ class Replica:
             max_body=self._max_body,
             parameters=load.model.parameters,
         ).prepare
-        return Computers(engine, embedder)
+        return Computers(engine, embedder, model)
 
     # In the event loop
 
     def _on_loaded(self, computers: Computers, at: int) -> None:
         from .llama import native_log
+        from .native_log import HOST
+        from .placed import placed
 
         model, engine = self._load.model, computers.engine
+        where = placed(native_log, computers.model.offload, computers.model.layers)
         slots = engine.context.plan.slots if engine else self._load.parallel or MOST_AUTOMATIC
         # One for each request that can be here: none waits while another's schema is compiled.
         self._pool = ThreadPoolExecutor(slots, "prepare")
@@ -161,7 +166,9 @@ class Replica:
             computers.embedder.context_length,
             slots=slots,
             size=native_log.allocated,
-            size_vram=0,
+            size_vram=sum(part.size for part in where if part.device != HOST),
+            placed=where,
+            resident=max(0, own_memory() - self._before),
         )
         self._post([Loaded(loaded, at - self._began)])
 

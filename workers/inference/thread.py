@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import Code, PronkError
 from ...protocol.messages.embedding import Embed
+from ...protocol.messages.placement import SetThreads
 from .embedding_inputs import EmbedInputs
 from .sequence import Key, Sequence
 
 if TYPE_CHECKING:
     from .embedder import Embedder
     from .engine import Engine, Step
+    from .llama import Model
 
 _log = logging.getLogger(__name__)
 
@@ -33,11 +35,18 @@ class Computers:
     engine: Engine | None
     """None for a model that writes no text."""
     embedder: Embedder
+    model: Model
 
     @property
     def busy(self) -> bool:
         """Whether a step would do anything."""
         return self.embedder.busy or (self.engine is not None and self.engine.busy)
+
+    def set_threads(self, threads: int) -> None:
+        """Computes with so many threads from the next step on."""
+        if self.engine:
+            self.engine.context.set_threads(max(threads, 1))
+        self.embedder.set_threads(threads)
 
     @property
     def steps(self) -> int:
@@ -53,8 +62,8 @@ class EmbedJob:
     inputs: EmbedInputs
 
 
-_Command = Sequence | EmbedJob | Key
-"""A request, or the key of one that is cancelled."""
+_Command = Sequence | EmbedJob | SetThreads | Key
+"""A request, how to compute, or the key of a request that is cancelled."""
 
 
 class EngineThread(threading.Thread):
@@ -96,6 +105,10 @@ class EngineThread(threading.Thread):
     def cancel(self, key: Key) -> None:
         """Ends a request before the next step, if it is still there."""
         self._commands.put(key)
+
+    def set_threads(self, command: SetThreads) -> None:
+        """Has the next step, and all after it, computed with another number of threads."""
+        self._commands.put(command)
 
     def run(self) -> None:
         """The thread's life: ends only where loading fails."""
@@ -142,6 +155,8 @@ class EngineThread(threading.Thread):
                     computers.engine.add(sequence)
                 case EmbedJob(header, inputs):
                     computers.embedder.submit(header, inputs)
+                case SetThreads(threads):
+                    computers.set_threads(threads)
                 case key:
                     cancelled.append(key)
             command = None

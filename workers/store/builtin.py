@@ -7,10 +7,10 @@ import logging
 from pathlib import Path
 
 from ...protocol.logs import RateLimitedLog
+from ...protocol.names import ModelName, parse_name
 from . import demo
 from .files import Remembered, stamp_of
 from .layout import Config, StoredModel
-from .names import ModelName, parse_name
 
 NAME: ModelName = parse_name("demo")
 

@@ -26,6 +26,7 @@ from ...protocol.messages.library import (
     ResolveModel,
     ShowModel,
 )
+from ...protocol.names import ModelName, parse_name
 from .builtin import NAME as BUILTIN
 from .builtin import BuiltinModel
 from .details import capabilities_of, details_of, says_all
@@ -35,7 +36,6 @@ from .gguf_facts import INFILL_TOKENS, UNKNOWN, HeaderFacts, facts_of
 from .gguf_metadata import InvalidGGUF, read_header
 from .layout import Library, StoredModel
 from .modelfile import TEXT_KINDS, recipe_of, worker_parameters
-from .names import ModelName, parse_name
 
 _log = logging.getLogger(__name__)
 

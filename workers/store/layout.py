@@ -23,8 +23,8 @@ from typing import Any, cast
 import orjson
 
 from ...protocol.logs import RateLimitedLog
+from ...protocol.names import ModelName, name_of_parts
 from .files import Damaged, Remembered, problem_of, read_small, stamp_of
-from .names import ModelName, name_of_parts
 
 _log = logging.getLogger(__name__)
 

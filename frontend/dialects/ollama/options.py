@@ -1,8 +1,8 @@
 """The `options` of a request: names and meanings as in Ollama, wrong values refused by name.
 
 What Ollama accepts is accepted: null is absence, numbers beyond what a thing can be are brought
-down to it (`num_ctx`, `top_k`), and settings of the memory and the devices, which are the server's
-affair here, change nothing. What has no meaning is refused with the values that have one.
+down to it (`num_ctx`, `top_k`), and settings of the memory, which is the server's affair here,
+change nothing. What has no meaning is refused with the values that have one.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from ....protocol.messages.generation import LogitBias, SamplingOptions
+from ...operations.offload import Offload
 
 _log = logging.getLogger(__name__)
 
 _INT64 = 2**63 - 1
 _MAX_CONTEXT = 2**24
+_MOST_LAYERS = 2**20
 _MAX_NAMES_LOGGED = 256
 
 MAX_STOPS = 128
@@ -153,6 +155,10 @@ def _bias(pair: object, place: int) -> LogitBias:
     return LogitBias(token, float(bias))
 
 
+def _wish(number: int | None) -> int | None:
+    return None if number is None or number < 0 else min(number, _MOST_LAYERS)
+
+
 _Fraction = Annotated[float, _number(0, 1)]
 _Penalty = Annotated[float, _number(-100, 100)]
 _Count = Annotated[int, _integer(0)]
@@ -170,6 +176,8 @@ class Options(BaseModel):
     num_keep: _Any | None = None
     num_predict: Annotated[int, _integer(-2)] | None = None
     seed: _Any | None = None
+    num_gpu: _Any | None = None
+    main_gpu: _Any | None = None
     stop: Annotated[list[str], BeforeValidator(_stops)] | None = None
 
     temperature: Annotated[float, _number(0, 1000)] | None = None
@@ -200,8 +208,6 @@ class Options(BaseModel):
 
     # Without effect: `WITHOUT_EFFECT`.
     num_batch: _Any | None = None
-    num_gpu: _Any | None = None
-    main_gpu: _Any | None = None
     num_thread: _Any | None = None
     use_mmap: _Flag | None = None
     use_mlock: _Flag | None = None
@@ -219,6 +225,11 @@ class Options(BaseModel):
         """Tokens of context; more than any model has is as good as that many."""
         return None if self.num_ctx is None else min(self.num_ctx, _MAX_CONTEXT)
 
+    @property
+    def offload(self) -> Offload:
+        """What is wanted of the GPUs: negative numbers leave it to the server."""
+        return Offload(_wish(self.num_gpu), _wish(self.main_gpu))
+
     def sampling(self) -> SamplingOptions:
         """What the worker gets."""
         return SamplingOptions(
@@ -229,8 +240,8 @@ class Options(BaseModel):
 
 WITHOUT_EFFECT = {
     **dict.fromkeys(
-        ("num_gpu", "main_gpu", "use_mmap", "use_mlock", "numa", "low_vram", "f16_kv"),
-        "memory and devices are the server's affair",
+        ("use_mmap", "use_mlock", "numa", "low_vram", "f16_kv"),
+        "memory is the server's affair",
     ),
     **dict.fromkeys(("num_batch", "num_thread"), "they are set for a model, not for a request"),
     **dict.fromkeys(

@@ -24,6 +24,7 @@ from ....protocol.durations import parse_duration
 from ....protocol.errors import Code, PronkError
 from ....protocol.messages.generation import ChatMessage, Constraint, Kind
 from ...operations.generation import GenerationRequest
+from ...operations.offload import NO_WISH, Offload
 from .formats import read_format
 from .options import Options, log_ignored
 
@@ -146,6 +147,11 @@ class _Generation(ModelRequest):
         """The context that is asked for, in tokens."""
         return self.options.context_length if self.options else None
 
+    @property
+    def offload(self) -> Offload:
+        """What is wanted of the GPUs."""
+        return self.options.offload if self.options else NO_WISH
+
     def _common(self) -> dict[str, Any]:
         options = self.options or Options()
         return {
@@ -153,6 +159,7 @@ class _Generation(ModelRequest):
             "options": options.sampling(),
             "seed": options.seed,
             "context_length": options.context_length,
+            "offload": options.offload,
             "keep_alive": self.keep_alive,
             "truncate": self.truncate is not False,
             "shift": self.shift is not False,

@@ -15,6 +15,7 @@ from ....protocol.messages.generation import Caller, Kind, PositionLogprobs
 from ....protocol.settings import Settings
 from ...answers import INTERNAL_ERROR, error_body, json_response
 from ...bodies import BodyReader, parse_object
+from ...callers import anonymous
 from ...operations.embedding import Embeddings
 from ...operations.generation import Generation, Generations
 from ...operations.models import Models
@@ -161,13 +162,17 @@ class OllamaDialect:
             await self._generations.evict(caller, asked.model)
             return "unload"
         await self._generations.preload(
-            caller, asked.model, keep_alive=asked.keep_alive, context_length=asked.num_ctx
+            caller,
+            asked.model,
+            keep_alive=asked.keep_alive,
+            context_length=asked.num_ctx,
+            offload=asked.offload,
         )
         return "load"
 
 
 def _caller(request: web.Request) -> Caller:
-    return Caller()
+    return anonymous(request.transport.get_extra_info("peername") if request.transport else None)
 
 
 def _abort(request: web.Request) -> None:

@@ -14,6 +14,7 @@ import orjson
 from pydantic import BeforeValidator, Field
 
 from ...operations.embedding import MAX_INPUTS, Embedding, EmbeddingRequest
+from ...operations.offload import NO_WISH
 from .options import Options
 from .requests import KeepAlive, ModelRequest, Text
 
@@ -57,6 +58,7 @@ class EmbedRequest(ModelRequest):
             truncate=self.truncate is not False,
             dimensions=self.dimensions,
             context_length=self.options.context_length if self.options else None,
+            offload=self.options.offload if self.options else NO_WISH,
             keep_alive=self.keep_alive,
         )
 
@@ -75,6 +77,7 @@ class EmbeddingsRequest(ModelRequest):
             inputs=(self.prompt,) if self.prompt else (),
             normalize=False,
             context_length=self.options.context_length if self.options else None,
+            offload=self.options.offload if self.options else NO_WISH,
             keep_alive=self.keep_alive,
         )
 
@@ -102,6 +105,7 @@ class RerankRequest(ModelRequest):
             truncate=self.truncate is not False,
             normalize=False,
             context_length=self.options.context_length if self.options else None,
+            offload=self.options.offload if self.options else NO_WISH,
             keep_alive=self.keep_alive,
         )
 

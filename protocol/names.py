@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ...protocol.errors import Code, PronkError
+from .errors import Code, PronkError
 
 DEFAULT_HOST = "registry.ollama.ai"
 DEFAULT_NAMESPACE = "library"
@@ -51,6 +51,11 @@ class ModelName:
     def key(self) -> tuple[str, ...]:
         """Equal for names that mean the same model."""
         return tuple(part.lower() for part in self.parts)
+
+    @property
+    def canonical(self) -> str:
+        """The one text for all names that mean the same model."""
+        return self.display.lower()
 
     @property
     def display(self) -> str:

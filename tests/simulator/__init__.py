@@ -1,0 +1,1 @@
+"""The scheduler's policies in a simulated host: many devices and models, hours in a moment."""
