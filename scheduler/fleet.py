@@ -7,7 +7,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ..protocol.lifecycle import Lifecycle
 from ..protocol.messages.embedding import Embed
@@ -76,6 +76,9 @@ class Frontend(Peer):
 class Worker(Peer):
     """A worker, in the one life that it has."""
 
+    lacks: frozenset[str] = frozenset()
+    """Models that its host is known not to have."""
+
     state: WorkerState = WorkerState.BLANK
     digest: str | None = None
     context_length: int = 0
@@ -119,7 +122,7 @@ class Worker(Peer):
 
     def settle(self, model: LoadedModel) -> None:
         """What it has loaded takes what it says, whatever was promised to it."""
-        if model.placed:
+        if model.placed and not self.remote:
             self.taken = {part.device: part.size for part in model.placed}
 
     @property
@@ -171,6 +174,8 @@ class Worker(Peer):
             cores=self.cores,
             threads=self.threads,
             most_threads=self.most_threads,
+            remote=self.remote,
+            lacks=self.lacks,
         )
 
 
@@ -238,13 +243,6 @@ class Fleet:
         self.absences = Absences()
         self._departures: deque[float] = deque()
         """When workers died whose successors have not come yet."""
-
-    def view_of(self, worker: Worker) -> WorkerView:
-        """A worker as the policies see it."""
-        if not worker.remote:
-            return worker.view
-        lacks = self.absences.of(worker.process, now())
-        return replace(worker.view, remote=True, lacks=lacks)
 
     def forgive(self, seconds: float) -> None:
         """Does not count a time in which the scheduler itself heard nobody."""

@@ -94,7 +94,7 @@ class Overview:
         """The actions that follow from all that is known."""
         board, fleet = self.board, self._fleet
         for worker in fleet.workers.values():
-            board.update(fleet.view_of(worker))
+            board.update(worker.view)
         for worker in board.workers.keys() - fleet.workers.keys():
             board.gone(worker)
         board.departed = fleet.departed(now())
@@ -105,7 +105,7 @@ class Overview:
     def update(self, worker: Worker) -> None:
         """A worker is not what it was, or is no more."""
         if worker.id in self._fleet.workers:
-            self.board.update(self._fleet.view_of(worker))
+            self.board.update(worker.view)
         else:
             self.board.gone(worker.id)
 

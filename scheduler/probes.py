@@ -59,9 +59,8 @@ class Probes:
         Returns the workers that have got one.
         """
         given: list[Worker] = []
-        blank = [w for w in self._fleet.workers.values() if w.state is WorkerState.BLANK]
-        # A worker of another host would tell of that one's devices.
-        blank.sort(key=lambda worker: worker.process.host_boot_id != self._host)
+        workers = self._fleet.workers.values()
+        blank = [w for w in workers if w.state is WorkerState.BLANK and not w.remote]
         if blank and self._devices.needs_discovery:
             self._devices.on_discovering()
             given.append(blank.pop(0))

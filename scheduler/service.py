@@ -217,9 +217,10 @@ class Scheduler:
         if hello.phase in (WorkerPhase.READY, WorkerPhase.DRAINING) and hello.model:
             worker.state = WorkerState(hello.phase)
             worker.model = hello.model
-            self._devices.settle(sender, hello.model)
+            if not remote:  # whose devices are none of these
+                self._devices.settle(sender, hello.model)
+                worker.cores = bool(self._settings.devices) or not hello.model.size_vram
             worker.settle(hello.model)
-            worker.cores = bool(self._settings.devices) or not hello.model.size_vram
             worker.most_threads = self._settings.threads
             self._dispatcher.overview.board.prefixes.note(sender, hello.prefixes)
             worker.digest = hello.model.digest
@@ -231,8 +232,10 @@ class Scheduler:
             for key in worker.running:
                 self._fleet.remove_waiting(key)
             self._dispatcher.describe(hello.model.digest)
-        else:
+        elif not remote:
             self._fleet.note_arrival()
+        if remote:
+            worker.lacks = self._fleet.absences.of(worker.process, moment)
         self._fleet.workers[sender] = worker
         self._watch(worker, lambda: self._worker_gone(worker))
         if hello.phase is WorkerPhase.LOADING:
@@ -322,8 +325,9 @@ class Scheduler:
         worker.model = message.model
         worker.settle(message.model)
         worker.ready_since, worker.load_seconds = moment, message.duration / 1e9
-        self._devices.settle(worker.id, message.model)
-        if worker.load:
+        if not worker.remote:
+            self._devices.settle(worker.id, message.model)
+        if worker.load and not worker.remote:
             self._footprints.on_loaded(worker.load, message.model)
         facts = self._fleet.facts[message.model.digest]
         if message.model.context_length < worker.context_length:
@@ -382,7 +386,8 @@ class Scheduler:
             worker.process.pid,
             worker.state,
         )
-        self._fleet.note_departure(now())
+        if not worker.remote:
+            self._fleet.note_departure(now())
         self._devices.release(worker.id)
         self._dispatcher.probes.on_gone(worker)
         if worker.state is WorkerState.LOADING:
@@ -457,6 +462,8 @@ class Scheduler:
         self._devices.refresh()
         beat = SchedulerHeartbeat(self._boot_id)
         for worker in list(self._fleet.workers.values()):
+            if worker.remote:
+                worker.lacks = self._fleet.absences.of(worker.process, moment)
             if reason := self._trouble(worker, moment):
                 if worker.state is WorkerState.LOADING:
                     # Where it took too long, another worker would only fare the same.

@@ -253,6 +253,8 @@ class _Look:
         if blank and footprint and model.replicas < most and (placement := fits({})):
             self._load(model.digest, demand, context, footprint, placement)
             return others
+        if model.replicas < most and self._load_elsewhere(model.digest, context):
+            return others
         board.starved.add(model.digest)
         if own := [replica for replica in model.ready if self._untouched(replica)]:
             chosen = min(own, key=lambda replica: (replica.context_length, replica.last_used))
@@ -293,14 +295,13 @@ class _Look:
             for claimer in board.claims
             if claimer != digest and (not digest or self._rank(claimer) < self._rank(digest))
         )
-        return len(self._blank_for(digest)) > earlier
+        return len(self._blank) > earlier
 
-    def _blank_for(self, digest: str) -> list[str]:
-        """Blank workers that can load a model, those of this host first."""
-        workers = self._board.workers
+    @property
+    def _blank(self) -> list[str]:
         if self._blank_now is None:
-            self._blank_now = sorted(self._board.blank, key=lambda worker: workers[worker].remote)
-        return [worker for worker in self._blank_now if digest not in workers[worker].lacks]
+            self._blank_now = list(self._board.blank)
+        return self._blank_now
 
     def _claim_own(self, model: _Model) -> None:
         chosen = self._least_busy(model.ready)
@@ -385,9 +386,7 @@ class _Look:
         placement: Placement,
     ) -> None:
         board = self._board
-        assert self._blank_now is not None
-        worker = self._blank_for(digest)[0]
-        self._blank_now.remove(worker)
+        worker = self._blank.pop(0)
         self._given.add(worker)
         free = self._free()
         for device, size in placement.taken.items():
@@ -411,6 +410,18 @@ class _Look:
         )
         board.starved.discard(digest)
         board.unclaim(digest)
+
+    def _load_elsewhere(self, digest: str, context: int) -> bool:
+        """Has a blank worker of another host load it, which takes nothing of this one's."""
+        board = self._board
+        for worker in board.elsewhere:
+            if worker not in self._given and digest not in board.workers[worker].lacks:
+                self._given.add(worker)
+                self.actions.append(LoadModel(worker, digest, context))
+                board.starved.discard(digest)
+                board.unclaim(digest)
+                return True
+        return False
 
     def _end(self, replica: WorkerView, reason: str) -> None:
         self._given.add(replica.id)

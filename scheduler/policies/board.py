@@ -129,6 +129,8 @@ class Board:
         default_factory=dict[str, dict[str, WorkerView]]
     )
     """By model: those that load or serve it."""
+    elsewhere: dict[str, None] = field(default_factory=dict[str, None])
+    """Blank workers of other hosts."""
     blank: dict[str, None] = field(default_factory=dict[str, None])
     idle: dict[str, None] = field(default_factory=dict[str, None])
     """Ready and without a request."""
@@ -241,7 +243,7 @@ class Board:
         self.cores_changed = self.cores_changed or worker.cores
 
     def _take_out(self, worker: WorkerView) -> None:
-        for index in (self.blank, self.idle, self.ending, self.computing):
+        for index in (self.blank, self.elsewhere, self.idle, self.ending, self.computing):
             index.pop(worker.id, None)
         if worker.digest is not None and (of_model := self.replicas.get(worker.digest)):
             of_model.pop(worker.id, None)
@@ -253,12 +255,14 @@ class Board:
         self.workers[worker.id] = worker
         match worker.state:
             case WorkerState.BLANK:
-                self.blank[worker.id] = None
-            case WorkerState.ENDING | WorkerState.PROBING:
+                (self.elsewhere if worker.remote else self.blank)[worker.id] = None
+            case WorkerState.ENDING | WorkerState.PROBING if not worker.remote:
                 self.ending[worker.id] = None
             case WorkerState.LOADING | WorkerState.READY if worker.digest:
                 self.replicas.setdefault(worker.digest, {})[worker.id] = worker
-                if worker.state is WorkerState.READY and not worker.running:
+                # Its end would make no room here.
+                idle = worker.state is WorkerState.READY and not worker.running
+                if idle and not worker.remote:
                     self.idle[worker.id] = None
             case _:
                 pass

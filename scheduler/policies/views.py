@@ -44,10 +44,6 @@ class WorkerView:
     """The least value was used least recently."""
     suspects: int = 0
     """Requests among them that may kill it, and have not been cleared."""
-    remote: bool = False
-    """Whether it is on another host, whose devices and memory nobody here knows."""
-    lacks: frozenset[str] = frozenset()
-    """Models that cannot be loaded there, because its host does not have them."""
     ready_since: float = -math.inf
     load_seconds: float = 0.0
     """What loading it took."""
@@ -65,6 +61,11 @@ class WorkerView:
     """Threads that it was told to compute with."""
     most_threads: int = 1
     """Threads that it may have."""
+    remote: bool = False
+    """Whether it is on another host: it takes nothing of this one's devices, and its end gives none
+    of it back."""
+    lacks: frozenset[str] = frozenset()
+    """Models that it cannot load, because its host does not have them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,10 +245,15 @@ def test_a_suspect_goes_where_no_other_one_is_and_nothing_follows_it():
     assert assign([suspects[0]], [guarded]) == []
 
 
-def test_a_model_is_not_loaded_where_its_host_lacks_it():
-    there = WorkerView("there", WorkerState.BLANK, remote=True, lacks=frozenset({A}))
-    here = blank("here")
-    assert assign([demand(1)], [there, here]) == [LoadModel("here", A, 512)]
-    assert assign([demand(1)], [there]) == []
-    assert assign([demand(2, B)], [there, here]) == [LoadModel("here", B, 512)], "our own first"
-    assert assign([demand(2, B)], [there]) == [LoadModel("there", B, 512)]
+def test_a_worker_of_another_host_loads_what_finds_no_worker_here_and_takes_nothing_here():
+    there = WorkerView("there", WorkerState.BLANK, remote=True)
+    here = WorkerView("here", WorkerState.BLANK)
+    first, second = Demand(("r", 1), "m", 1), Demand(("s", 1), "n", 1)
+    actions = assign([first, second], [there, here])
+    assert [(a.worker, a.digest) for a in actions if isinstance(a, LoadModel)] == [
+        ("here", "m"),
+        ("there", "n"),
+    ]
+    assert actions[-1] == LoadModel("there", "n", 1)
+    lacking = WorkerView("there", WorkerState.BLANK, remote=True, lacks=frozenset({"m"}))
+    assert assign([first], [lacking]) == []

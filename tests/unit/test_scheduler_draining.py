@@ -225,7 +225,8 @@ async def test_a_drained_device_is_left_by_all_and_stays_so_over_a_restart(make_
     )
     idle = stage.worker(phase=WorkerPhase.READY, model=ON_GPU)
     elsewhere = stage.worker(
-        phase=WorkerPhase.READY, model=LoadedModel("a:latest", A, 2048, 1, 9, 9, [Placed("gpu1", 9)])
+        phase=WorkerPhase.READY,
+        model=LoadedModel("a:latest", A, 2048, 1, 9, 9, [Placed("gpu1", 9)]),
     )
     operator = Operator(stage)
     await operator.sees(4)

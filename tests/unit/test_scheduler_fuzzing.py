@@ -21,6 +21,7 @@ from pronk.protocol.codec import MAX_HEADER, VERSION, join
 from pronk.protocol.errors import Code
 from pronk.protocol.logs import counted
 from pronk.protocol.messages import MESSAGES
+from pronk.protocol.messages.devices import Measure, Measured
 from pronk.protocol.messages.failure import Failure
 from pronk.protocol.messages.fleet import (
     Hello,
@@ -36,7 +37,7 @@ from pronk.protocol.messages.library import ModelDetails, ModelFacts
 from pronk.protocol.messages.placement import Load, Loaded, LoadFailed, Outcome, Released
 from pronk.protocol.messages.status import ListRunning, RunningList
 from pronk.protocol.settings import MIB
-from pronk.scheduler import dispatcher, fleet, service
+from pronk.scheduler import dispatcher, fleet, overview, probes, service
 from pronk.scheduler.policies.assignment import WorkerState
 from support.stage import PATIENCE, UNKNOWN, A, B, Stage, StageMaker
 from support.wire import DIGESTS, PEERS, message
@@ -145,23 +146,29 @@ class Clock:
 def clock() -> Iterator[Clock]:
     clock = Clock()
     with pytest.MonkeyPatch.context() as patch:
-        for module in (service, dispatcher, fleet):
+        for module in (service, dispatcher, fleet, overview, probes):
             patch.setattr(module, "now", clock)
         yield clock
+
+
+MODELLESS = (WorkerState.BLANK, WorkerState.PROBING, WorkerState.ENDING)
 
 
 def assert_consistent(scheduler: service.Scheduler) -> None:
     known = scheduler._fleet
     running = [key for worker in known.workers.values() for key in worker.running]
     assert known.queue.size == sum(len(waiting.body) for waiting in known.waiting.values())
+    assert len(known.queue) == len(known.waiting)
+    assert all(key in known.queue for key in known.waiting)
     assert all(waiting.frontend in known.frontends for waiting in known.waiting.values())
     assert not set(known.waiting) & set(running)
-    assert len(known.waiting) <= scheduler._settings.max_queue
+    fresh = [waiting for waiting in known.waiting.values() if not waiting.resumed]
+    assert len(fresh) <= scheduler._settings.max_queue
     for peer in (*known.workers.values(), *known.frontends.values()):
         assert known.workers.get(peer.id, peer) is peer or known.frontends[peer.id] is peer
     for worker in known.workers.values():
         assert worker.model is not None or worker.state is not WorkerState.READY
-        assert worker.digest is not None or worker.state in (WorkerState.BLANK, WorkerState.ENDING)
+        assert worker.digest is not None or worker.state in MODELLESS
         assert not worker.running or worker.state not in (WorkerState.BLANK, WorkerState.LOADING)
 
 
@@ -173,7 +180,8 @@ class Play:
         self._stage = Stage(directory, workers=1, max_queue=2)
         self.scheduler = self._stage.scheduler
         known = [digest for digest in DIGESTS if digest != UNKNOWN]
-        self.scheduler._fleet.facts.update({digest: facts(digest) for digest in known})
+        for digest in known:
+            self.scheduler._dispatcher.learn(facts(digest))
         self._dealers: list[Dealer] = []
 
     async def connect(self) -> None:
@@ -215,6 +223,9 @@ class Play:
         if worker and worker.state is WorkerState.LOADING and worker.digest:
             context = worker.context_length
             return Loaded(LoadedModel("a:latest", worker.digest, context, 2, 1000, 0), 10**6)
+        job = self.scheduler._dispatcher.probes._jobs.get(peer)
+        if worker and worker.state is WorkerState.PROBING and isinstance(job, Measure):
+            return Measured(job.call, weights=100, slot=10, slots=2, compute=5, layers=3)
         if worker and worker.running:
             return Released(*next(iter(worker.running)), Outcome.FINISHED, 3)
         return None
@@ -306,7 +317,7 @@ async def test_a_preload_under_the_id_of_a_waiting_request_does_not_take_its_pla
     worker = stage.worker()
     await worker.load()
     assert (await worker.expect(Generate))[0] == header
-    assert stage.scheduler._fleet.waiting_bytes == 0
+    assert stage.scheduler._fleet.queue.size == 0
 
 
 async def test_a_load_that_nobody_ordered_fails_nothing(stage: Stage):
