@@ -27,6 +27,8 @@ from .views import (
     WorkerView,
 )
 
+UNSUITED = "a request needs a larger context"
+
 LOOK_PAST = 64
 """Requests that cannot be served which one look passes over in search of some that can."""
 
@@ -173,9 +175,11 @@ class _Look:
     def _end_claimed(self, digest: str) -> None:
         board = self._board
         claim = board.claims.get(digest)
-        for worker in sorted(claim.workers) if claim else ():
+        if claim is None:
+            return
+        for worker in sorted(claim.workers):
             if worker in board.idle and worker not in self._given:
-                self._end(board.workers[worker], "a model that has waited needs its worker")
+                self._end(board.workers[worker], claim.reason)
 
     def _serve_one(self, model: _Model, demand: Demand) -> bool:
         """Does what can be done for a request; says whether later ones have a chance."""
@@ -252,15 +256,17 @@ class _Look:
         board.starved.add(model.digest)
         if own := [replica for replica in model.ready if self._untouched(replica)]:
             chosen = min(own, key=lambda replica: (replica.context_length, replica.last_used))
-            self._end(chosen, "a request needs a larger context")
+            self._end(chosen, UNSUITED)
             return others
         if others and patient:
             return True
-        if others and model.replicas >= most:
-            self._claim_own(model)
-            return others
         claim = board.claims.get(model.digest)
-        if model.loading or (claim and claim.workers) or self._returns_enough(model, fits, blank):
+        if model.loading or (claim and claim.workers):
+            return others
+        if others and model.replicas >= most:
+            self._claim_own(model, demand)
+            return others
+        if self._returns_enough(model, fits, blank):
             return others
         if found := make_room(self._idle_of_others(model.digest), fits, worker=not blank):
             reason = "another model needs its worker"
@@ -271,7 +277,7 @@ class _Look:
             self._load(model.digest, demand, context, footprint, placement)
         elif others:
             # Its own place is the first that it gets for a larger replica.
-            self._claim_own(model)
+            self._claim_own(model, demand)
         elif not patient:
             candidates = self._idle_of_others(model.digest) + self._movable(model.digest)
             if found := make_room(candidates, modestly, worker=not blank):
@@ -297,9 +303,12 @@ class _Look:
             self._blank_now = list(self._board.blank)
         return self._blank_now
 
-    def _claim_own(self, model: _Model) -> None:
+    def _claim_own(self, model: _Model, demand: Demand) -> None:
         chosen = self._least_busy(model.ready)
-        self._claim(model.digest, [chosen], chosen.taken)
+        # A larger context serves the others, too; where only the layers are others, requests could
+        # have it loaded in turn for ever.
+        if demand.context_length > chosen.context_length or stays_until(chosen) <= self._now:
+            self._claim(model.digest, [chosen], chosen.taken, UNSUITED)
 
     def _untouched(self, replica: WorkerView) -> bool:
         return not replica.running and replica.id not in self._given
@@ -420,7 +429,7 @@ class _Look:
         reason: str = "a model that has waited needs its worker",
     ) -> None:
         """Ends these replicas for the sake of a model, those with requests once they are idle."""
-        self._board.claim(digest, [replica.id for replica in replicas], devices)
+        self._board.claim(digest, [replica.id for replica in replicas], devices, reason)
         for replica in replicas:
             self._slots[replica.id] = 0
             if self._untouched(replica):

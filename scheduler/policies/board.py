@@ -86,6 +86,8 @@ class Claim:
     workers: set[str]
     devices: frozenset[str]
     """Where it is going to lie: nobody else is placed there meanwhile."""
+    reason: str = ""
+    """Why they have to go, for the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,10 +321,12 @@ class Board:
 
     # Claims
 
-    def claim(self, digest: str, workers: Sequence[str], devices: Iterable[str]) -> None:
+    def claim(
+        self, digest: str, workers: Sequence[str], devices: Iterable[str], reason: str = ""
+    ) -> None:
         """Has these workers give way to a model."""
         self.unclaim(digest)
-        self.claims[digest] = Claim(set(workers), frozenset(devices))
+        self.claims[digest] = Claim(set(workers), frozenset(devices), reason)
         for worker in workers:
             self.claimed[worker] = digest
 
