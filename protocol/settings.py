@@ -437,7 +437,7 @@ def _first_problem(error: ValidationError, overrides: dict[str, Any]) -> str:
     )
     message = problem["msg"].removeprefix("Value error, ")
     # A value that is not text has to be shown as text all the same.
-    given = str(problem["input"]).encode("utf-8", "backslashreplace").decode()
+    given = str(problem["input"])[:200].encode("utf-8", "backslashreplace").decode()
     if field and not ({field, *variables_of(field)} & overrides.keys()):
         own = is_in_environment(field)
     else:

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field, replace
 
 from ..protocol.messages.devices import Measured
 from ..protocol.messages.fleet import LoadedModel
-from ..protocol.messages.library import ModelFacts
 from ..protocol.messages.placement import CacheType, Load, Share
-from .devices import CPU, SIMULATED, Devices
+from .devices import CPU, Devices
 from .policies.resources import Footprint
 
 _log = logging.getLogger(__name__)
@@ -112,7 +111,10 @@ class Footprints:
         """A replica is loaded: what it took is the truth about all that are loaded so."""
         key = _key(load)
         before = self._known.get(key)
-        self._remember(key, corrected(before or self.guess(load), load.model, model, before))
+        if before and model.size_vram:
+            self._remember(key, corrected_on_devices(before, load, model))
+        else:
+            self._remember(key, corrected(before or self.guess(load), load, model, bool(before)))
 
     def _remember(self, key: Key, footprint: Footprint) -> None:
         self._known[key] = footprint
@@ -135,10 +137,10 @@ class Footprints:
 
     def _placed(self, load: Load) -> Load:
         """`load` on a device of the kind that it will probably lie on, where it has none yet."""
-        real = [device for device in self.devices.accelerators if not device.simulated]
-        if load.shares or not real:
+        accelerators = self.devices.accelerators
+        if load.shares or not accelerators:
             return load
-        device = max(real, key=lambda device: device.total)
+        device = max(accelerators, key=lambda device: device.total)
         share = Share(device.name, device.id, device.backend, 1.0)
         return replace(load, shares=[share], layers=_ALL_LAYERS)
 
@@ -159,29 +161,38 @@ def bytes_by_device(footprint: Footprint, load: Load) -> dict[str, int]:
     return sizes
 
 
-def corrected(
-    expected: Footprint, facts: ModelFacts, model: LoadedModel, measured: Footprint | None
-) -> Footprint:
-    """The footprint of a replica that has taken what `model` says.
+def corrected(expected: Footprint, load: Load, model: LoadedModel, measured: bool) -> Footprint:
+    """The footprint of a replica in the host's memory that has taken what `model` says.
 
     What it took beside the weights is split into slots and buffers as it was expected; what nobody
     expected counts as buffers.
     """
-    host = sum(part.size for part in model.placed if part.device == CPU) or model.size
-    taken = model.size + max(0, model.resident - host)
+    taken = max(model.size, model.resident)
     slots = max(model.slots, 1)
-    weights = min(expected.weights if measured else facts.size, taken)
+    weights = min(expected.weights if measured else load.model.size, taken)
     rest = taken - weights
-    computing = max(1, sum(part.size > 0 for part in model.placed))
     slot, compute = expected.slot, rest - slots * expected.slot
     if compute < 0 or not measured:
-        compute = min(expected.compute * computing, rest // 2)
+        compute = min(expected.compute, rest // 2)
         slot = (rest - compute) // slots
-    return replace(expected, weights=weights, slot=slot, slots=slots, compute=compute // computing)
+    return replace(expected, weights=weights, slot=slot, slots=slots, compute=compute)
+
+
+def corrected_on_devices(expected: Footprint, load: Load, model: LoadedModel) -> Footprint:
+    """The footprint of a replica on devices: with buffers so large that none of them holds more
+    than is expected, as where its last layer is the largest.
+    """
+    expected = replace(expected, slots=max(model.slots, 1))
+    sizes = bytes_by_device(expected, load)
+    excess = [
+        part.size - sizes[part.device]
+        for part in model.placed
+        if part.device in sizes and part.device != CPU
+    ]
+    return replace(expected, compute=max(0, expected.compute + max(excess, default=0)))
 
 
 def _key(load: Load) -> Key:
-    backends = sorted(share.backend for share in load.shares if share.backend != SIMULATED)
     return (
         load.model.digest,
         load.context_length,
@@ -190,6 +201,6 @@ def _key(load: Load) -> Key:
         load.batch,
         load.cache_type,
         load.flash_attention,
-        tuple(backends),
-        load.layers if backends else 0,
+        load.shares[0].backend if load.shares else "",
+        len(load.shares),
     )

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from ..protocol.channels import Router
 from ..protocol.messages.devices import Discover, Discovered, JobFailed, Measure, Measured
+from ..protocol.process import own_identity
 from .devices import Devices
 from .fleet import Fleet, Worker, now
 from .footprint import Footprints
@@ -45,6 +46,7 @@ class Probes:
         self._jobs: dict[str, Discover | Measure] = {}
         """By worker."""
         self._watch: GpuWatch | None = None
+        self._host = own_identity().host_boot_id
 
     def close(self) -> None:
         """Watches nothing any more."""
@@ -58,6 +60,8 @@ class Probes:
         """
         given: list[Worker] = []
         blank = [w for w in self._fleet.workers.values() if w.state is WorkerState.BLANK]
+        # A worker of another host would tell of that one's devices.
+        blank.sort(key=lambda worker: worker.process.host_boot_id != self._host)
         if blank and self._devices.needs_discovery:
             self._devices.on_discovering()
             given.append(blank.pop(0))

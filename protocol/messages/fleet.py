@@ -26,7 +26,10 @@ class Role(StrEnum):
 
 
 class WorkerPhase(StrEnum):
-    """Where a worker is in its one life: blank → loading → ready → (exit)."""
+    """Where a worker is in its one life: blank → loading → ready → (exit).
+
+    While it tells of devices, or of what a model takes, it is loading as well.
+    """
 
     BLANK = "blank"
     LOADING = "loading"

@@ -124,12 +124,15 @@ class Server:
         return httpx.get(f"{self.url}/api/ps", timeout=PATIENCE).json()["models"]
 
     def worker_with_model(self) -> psutil.Process:
-        """The one worker that holds a model: the one that has llama.cpp mapped."""
+        """The one worker that holds a model: the one that has its file mapped. Those that count
+        devices, or measure a model, have llama.cpp and no file.
+        """
 
         def holder() -> psutil.Process | None:
             for worker in self.workers():
                 with contextlib.suppress(psutil.Error, OSError):
-                    if "libllama" in Path(f"/proc/{worker.pid}/maps").read_text():
+                    maps = Path(f"/proc/{worker.pid}/maps").read_text()
+                    if ".gguf" in maps or "/sha256-" in maps:
                         return worker
             return None
 

@@ -13,6 +13,8 @@ the worker's event loop and makes text and messages of them while the next step 
 - the text: `answer`, `detokenizer`, `stop`
 - vectors and scores: `embedding_inputs`, `embedder`, `embedding_context`
 - the model: `llama`, `vocabulary`, `segments`, `footprint`, `capacity`, `native_log`
+- where it lies: `ggml` knows the devices, `offload` takes those that were given, `plan` is the
+  context on them, `placed` tells what lies where, and `dry_run` what would
 
-Modules that import llama_cpp are imported only once a worker was told what to load.
+Modules that import llama_cpp are imported only once a worker was told what to do.
 """

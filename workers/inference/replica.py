@@ -165,7 +165,7 @@ class Replica:
             model.digest,
             computers.embedder.context_length,
             slots=slots,
-            size=native_log.allocated,
+            size=sum(part.size for part in where),
             size_vram=sum(part.size for part in where if part.device != HOST),
             placed=where,
             resident=max(0, own_memory() - self._before),
