@@ -338,8 +338,20 @@ class Settings(BaseSettings):
         }
         sources: list[PydanticBaseSettingsSource] = [init_settings, env_settings]
         if config := config_file():
-            sources.append(TomlConfigSettingsSource(settings_cls, config))
+            sources.append(_File(settings_cls, config))
         return tuple(sources)
+
+
+class _File(TomlConfigSettingsSource):
+    """The file without what variables set: a table is not mixed from both."""
+
+    def __call__(self) -> dict[str, Any]:
+        given = super().__call__()
+        return {
+            key: value
+            for key, value in given.items()
+            if not ((name := _field_of(key)) and is_in_environment(name))
+        }
 
 
 _NO_LIMITS = ModelLimits()
@@ -391,6 +403,12 @@ def key_of(name: str) -> str:
     return str(alias.choices[-1]) if isinstance(alias, AliasChoices) else name
 
 
+def _field_of(key: str) -> str | None:
+    """The field that is called so, by us, in the file or in the environment."""
+    names = (n for n in Settings.model_fields if key in (n, key_of(n), *variables_of(n)))
+    return next(names, None)
+
+
 def is_in_environment(name: str) -> bool:
     """Whether a variable sets a field, and so the file does not."""
     names = {variable.lower() for variable in variables_of(name)}
@@ -426,18 +444,16 @@ def load_settings(**overrides: Any) -> Settings:
 
 _SOURCE_FIELD = re.compile(r'field "(\w+)"')
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_LONGEST_SHOWN = 300
 
 
 def _first_problem(error: ValidationError, overrides: dict[str, Any]) -> str:
     problem = error.errors()[0]
-    place = [str(part) for part in problem["loc"]] or ["settings"]
+    place = [_shown(part) for part in problem["loc"]] or ["settings"]
     first = place[0]
-    field = next(
-        (n for n in Settings.model_fields if first in (n, key_of(n), *variables_of(n))), ""
-    )
+    field = _field_of(first)
     message = problem["msg"].removeprefix("Value error, ")
-    # A value that is not text has to be shown as text all the same.
-    given = str(problem["input"])[:200].encode("utf-8", "backslashreplace").decode()
+    given = _shown(problem["input"])
     if field and not ({field, *variables_of(field)} & overrides.keys()):
         own = is_in_environment(field)
     else:
@@ -454,3 +470,11 @@ def _first_problem(error: ValidationError, overrides: dict[str, Any]) -> str:
     if problem["type"] == "extra_forbidden":
         return f"{where}: there is no such setting; see `pronk settings`"
     return f"{where}{equals}{given}: {message}"
+
+
+def _shown(value: object) -> str:
+    """A value on one line of text, which it may not be."""
+    text = str(value)
+    if len(text) > _LONGEST_SHOWN:
+        text = text[:_LONGEST_SHOWN] + "…"
+    return "".join(mark if mark.isprintable() else ascii(mark)[1:-1] for mark in text)

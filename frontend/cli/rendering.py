@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import configparser
 import io
+import json
 import os
 import re
 import shlex
@@ -17,11 +18,15 @@ import sys
 from pathlib import Path
 
 from ...protocol.errors import Code, PronkError
-from ...protocol.settings import Settings
+from ...protocol.settings import Settings, config_file, is_in_environment
 from ...protocol.state import StateDirectory
 
 SOURCE = Path(__file__).parents[2] / "supervisord.conf"
 """The one description of the processes: beside the rooms, in a checkout and when installed."""
+
+_RENDERED = ("host", "models", "state", "workers", "frontends")
+"""Settings that the file of the programs is made of, or that depend on whose home directory and
+which working directory it is: they are written down wherever they come from."""
 
 _FRONTENDS = "fcgi-program:pronk-frontend"
 _PLACEHOLDER = re.compile(r"%\(ENV_(PRONK_[A-Z]+)\)s")
@@ -85,17 +90,22 @@ def render_for_host(settings: Settings, user: str) -> str:
     They carry their settings with them, because the environment there is the host's.
     """
     given = settings.model_dump(mode="json", exclude_defaults=True)
-    # Defaults that depend on whose home directory it is are written down, too.
-    given |= {"host": settings.host, "models": settings.models, "state": settings.state}
+    given |= {name: getattr(settings, name) for name in ("host", "models", "state")}
+    if config := config_file():
+        # What it says is not written down: an edit counts when the processes start again.
+        given = {name: value for name, value in given.items() if is_in_environment(name)}
+        given |= {name: getattr(settings, name) for name in _RENDERED}
+        given["config"] = config
+    variables = {name: _variable(value) for name, value in given.items()}
     environment = ",".join(
-        f"PRONK_{name.upper()}={_quoted(f'PRONK_{name.upper()}', str(value))}"
-        for name, value in sorted(given.items())
+        f"PRONK_{name.upper()}={_quoted(f'PRONK_{name.upper()}', text)}"
+        for name, text in sorted(variables.items())
     )
-    config = _programs(settings, environment)
-    for section in config.sections():
-        config[section]["user"] = user
+    programs = _programs(settings, environment)
+    for section in programs.sections():
+        programs[section]["user"] = user
     return _text(
-        config, "; Written by `pronk supervisor-config`, for inclusion by supervisord.\n\n"
+        programs, "; Written by `pronk supervisor-config`, for inclusion by supervisord.\n\n"
     )
 
 
@@ -127,6 +137,11 @@ def _programs(settings: Settings, environment: str) -> configparser.RawConfigPar
         config.remove_section(_FRONTENDS)
         config[_FRONTENDS.removeprefix("fcgi-")] = frontends
     return config
+
+
+def _variable(value: object) -> str:
+    """A setting as a variable: what has parts is JSON."""
+    return json.dumps(value) if isinstance(value, (dict, list, bool)) else str(value)
 
 
 def _is_ipv4(address: str) -> bool:

@@ -7,7 +7,7 @@ import sys
 from typing import NoReturn
 
 from ...protocol.process import SUPERVISOR_PID
-from ...protocol.settings import load_settings
+from ...protocol.settings import config_file, load_settings
 from ...protocol.state import StateDirectory
 from .checks import check, free_port
 from .rendering import render_for_serve
@@ -20,17 +20,20 @@ def become_supervisord() -> NoReturn:
     nothing started, when the server could not run.
     """
     settings = load_settings()
+    if config := config_file():
+        # Wherever a process of the server stands when it reads it.
+        os.environ["PRONK_CONFIG"] = str(config)
     address, port = settings.address
     if port == 0:
         settings = load_settings(PRONK_HOST=_host(address, free_port(address)))
         os.environ["PRONK_HOST"] = settings.host
     check(settings)
-    config = StateDirectory(settings.state).supervisor_config
-    draft = config.with_suffix(".new")
+    programs = StateDirectory(settings.state).supervisor_config
+    draft = programs.with_suffix(".new")
     draft.write_text(render_for_serve(settings))
-    draft.replace(config)
+    draft.replace(programs)
     os.environ[SUPERVISOR_PID] = str(os.getpid())
-    command = ["-P", "-m", "pronk.frontend.cli.supervisord", "--configuration", str(config)]
+    command = ["-P", "-m", "pronk.frontend.cli.supervisord", "--configuration", str(programs)]
     os.execv(sys.executable, [sys.executable, *command])
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from .board import Board, Queue
-from .eviction import OVERTAKEN, make_room, stays_until
+from .eviction import OVERTAKEN, idles_until, make_room, stays_until
 from .placement import Placement, Wishes, place, too_large
 from .replicas import UNUSED, is_crowded, spare_cores, surplus
 from .resources import DeviceView, Footprint
@@ -490,6 +490,7 @@ class _Look:
                     for view in views
                     if view.digest not in board.queues
                     and view.id not in board.claimed
+                    and idles_until(view) <= self._now
                     and self._may_go(view)
                 ),
                 key=lambda view: view.last_used,

@@ -8,8 +8,9 @@ new begins at the place of whoever is next, and so waits for one request of each
 most. What is cancelled while it waits costs nothing, and an empty queue has no history.
 
 Places are kept per model, where callers compete for slots, and once for the whole host, where
-models compete for workers. One for both would let idle time on one model be held against a caller
-at another one, for as long as the callers there take to catch up.
+models compete for workers and callers are compared by whole turns of `TURN` tokens. One for both
+would let what a caller did alone at one model be held against it at another one, for as long as
+the callers there take to catch up.
 
 What is resumed (a later attempt, whose worker died) had its turn: it goes before all others, is
 charged nothing, and is never refused, because its client may have half of an answer.
@@ -20,19 +21,20 @@ pointer for each caller behind the changed one, which for 10,000 callers is abou
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
+
+from .places import Places, Ranking
 
 MOST_CHARGED = 16384
 """Most tokens that one request is charged with, and so by how much a caller's place can lie behind
 the next one's. `num_predict` is a bound and not a promise: whoever sets a million waits as long as
 a long answer takes, and not as long as a million tokens would."""
 
-MOST_REMEMBERED = 1024
-"""Callers with nothing waiting whose places are kept, so that to leave and return wins nothing. The
-one that left first is forgotten first."""
+TURN = 8192
+"""Tokens of work, for a weight of 1, within which models take turns by arrival: to exchange a model
+costs as much as several answers, so that callers should not alternate request by request there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,92 +53,6 @@ class Ticket:
     arrival: int
     """Its number in the order of arrival."""
     resumed: bool = False
-
-
-class _Places:
-    """Places in virtual time of the callers who wait, and of some who did."""
-
-    __slots__ = ("_left", "_now", "_order", "_place")
-
-    def __init__(self) -> None:
-        self._now = 0.0
-        self._place: dict[str, tuple[float, int, str]] = {}
-        self._order: list[tuple[float, int, str]] = []
-        self._left: dict[str, float] = {}
-
-    @property
-    def first(self) -> str | None:
-        """The caller whose turn it is."""
-        return self._order[0][2] if self._order else None
-
-    def of(self, caller: str) -> float:
-        """The place of a caller who waits."""
-        return self._place[caller][0]
-
-    def entries(self) -> list[tuple[float, int, str]]:
-        """Place, arrival and caller, in the order of turns: a copy."""
-        return self._order.copy()
-
-    def enter(self, caller: str, arrival: int) -> None:
-        """A caller begins to wait."""
-        self._advance()
-        self._set(caller, max(self._now, self._left.pop(caller, 0.0)), arrival)
-
-    def charge(self, caller: str, work: float, most: float) -> None:
-        """Moves a caller back by its share of work, no further than `most` behind the next one."""
-        self._advance()
-        place, arrival, _ = self._place[caller]
-        self._unset(caller)
-        self._set(caller, min(place + work, self._now + most), arrival)
-
-    def leave(self, caller: str) -> None:
-        """A caller has nothing waiting any more."""
-        self._advance()
-        place = self._unset(caller)
-        if place > self._now:
-            self._left[caller] = place
-            if len(self._left) > MOST_REMEMBERED:
-                del self._left[next(iter(self._left))]
-
-    def _advance(self) -> None:
-        if self._order:
-            self._now = max(self._now, self._order[0][0])
-
-    def _set(self, caller: str, place: float, arrival: int) -> None:
-        entry = (place, arrival, caller)
-        self._place[caller] = entry
-        insort(self._order, entry)
-
-    def _unset(self, caller: str) -> float:
-        entry = self._place.pop(caller)
-        del self._order[bisect_left(self._order, entry)]
-        return entry[0]
-
-
-class _Ranking:
-    """Callers in the order of how much of the waiting room they take."""
-
-    __slots__ = ("_entry", "_order")
-
-    def __init__(self) -> None:
-        self._entry: dict[str, tuple[float, int, str]] = {}
-        self._order: list[tuple[float, int, str]] = []
-
-    @property
-    def last(self) -> str | None:
-        """Who takes the most; of equals, who came with the newest request."""
-        return self._order[-1][2] if self._order else None
-
-    def set(self, caller: str, amount: float, newest: int) -> None:
-        self.drop(caller)
-        entry = (amount, newest, caller)
-        self._entry[caller] = entry
-        insort(self._order, entry)
-
-    def drop(self, caller: str) -> None:
-        entry = self._entry.pop(caller, None)
-        if entry:
-            del self._order[bisect_left(self._order, entry)]
 
 
 @dataclass(slots=True)
@@ -162,7 +78,7 @@ class _Line:
         self.flows: dict[str, dict[tuple[str, int], Ticket]] = {}
         """By caller, in the order of arrival."""
         self.resumed: dict[tuple[str, int], Ticket] = {}
-        self.places = _Places()
+        self.places = Places()
         self.count = 0
 
     @property
@@ -228,9 +144,9 @@ class FairQueue:
         self._tickets: dict[tuple[str, int], Ticket] = {}
         self._accounts: dict[str, _Account] = {}
         self._lines: dict[str, _Line] = {}
-        self._host = _Places()
-        self._by_number = _Ranking()
-        self._by_size = _Ranking()
+        self._host = Places()
+        self._by_number = Ranking()
+        self._by_size = Ranking()
         self._arrivals = 0
         self.size = 0
         """Bytes that all of it holds."""
@@ -294,7 +210,7 @@ class FairQueue:
                 self._by_size.drop(ticket.caller)
                 self._host.leave(ticket.caller)
         if not self._tickets:
-            self._host = _Places()
+            self._host = Places()
         return ticket
 
     def take(self, key: tuple[str, int]) -> Ticket | None:
@@ -323,7 +239,7 @@ class FairQueue:
         """Of each model the request whose turn it is, in the order of the models' turns."""
 
         def turn(ticket: Ticket) -> tuple[float, int]:
-            place = -1.0 if ticket.resumed else self._host.of(ticket.caller)
+            place = -1.0 if ticket.resumed else self._host.of(ticket.caller) // TURN
             return place, ticket.arrival
 
         return sorted((line.head for line in self._lines.values()), key=turn)
@@ -349,16 +265,16 @@ class FairQueue:
 
         def line_up(caller: str | None) -> None:
             if caller is not None and heads[caller]:
-                heappush(turns, (places[caller], heads[caller][0][0], caller))
+                heappush(turns, (places[caller] // TURN, heads[caller][0][0], caller))
 
         for index in range(len(lines)):
             put(index)
         for caller in heads:
             line_up(caller)
         while turns:
-            place, arrival, caller = heappop(turns)
+            turn, arrival, caller = heappop(turns)
             own = heads[caller]
-            if not own or (places[caller], own[0][0]) != (place, arrival):
+            if not own or (places[caller] // TURN, own[0][0]) != (turn, arrival):
                 continue
             _, index, ticket = heappop(own)
             yield ticket

@@ -188,6 +188,33 @@ class TestConsole:
         assert process.poll() is None
 
 
+class TestFile:
+    """PRONK_CONFIG reaches every process, and each finds the same file."""
+
+    def test_a_relative_path_is_told_in_full(
+        self, make_server: ServerMaker, tmp_path: Path
+    ) -> None:
+        file = tmp_path / "pronk.toml"
+        file.write_text('demo_model = "off"\n[model.demo]\nmax_replicas = 1\n')
+        server = make_server(PRONK_CONFIG=os.path.relpath(file))
+        roles = ["pronk.scheduler", "pronk.workers", "pronk.frontend"]
+        for process in [process for role in roles for process in server.processes(role)]:
+            told = Path(process.environ()["PRONK_CONFIG"])
+            assert told.is_absolute()
+            assert told.samefile(file)
+        assert httpx.get(f"{server.url}/api/tags").json() == {"models": []}
+
+    def test_what_is_wrong_in_it_is_told_with_its_place(
+        self, make_server: ServerMaker, tmp_path: Path
+    ) -> None:
+        file = tmp_path / "pronk.toml"
+        file.write_text("[model.demo]\nmax_replica = 1\n")
+        server = make_server(start=False, PRONK_CONFIG=str(file))
+        line = refusal(server)
+        assert f"{file}: model.demo.max_replica: there is no such setting" in line
+        assert not running(server)
+
+
 class TestRefusal:
     """What keeps a server from running is told in one line, and nothing runs then."""
 

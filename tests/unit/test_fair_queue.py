@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections import defaultdict
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from pronk.protocol.settings import CallerClass
 from pronk.scheduler.policies.classes import CallerWeights
-from pronk.scheduler.policies.fairness import MOST_CHARGED, MOST_REMEMBERED, FairQueue, Ticket
+from pronk.scheduler.policies.fairness import MOST_CHARGED, TURN, FairQueue, Ticket
+from pronk.scheduler.policies.places import MOST_REMEMBERED
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 
@@ -128,12 +130,22 @@ def test_time_alone_on_one_model_is_not_held_against_a_caller_at_another():
 
 def test_models_take_turns_by_their_callers():
     room = Room()
-    room.add_all("x" * 100, digest=A)
-    room.add_all("x" * 100, digest=B)
+    room.add_all("x" * 300, digest=A)
+    room.add_all("x" * 300, digest=B)
     for _ in range(10):
         room.serve_any()
     room.add("y", C)
-    assert C in (room.serve_any().digest, room.serve_any().digest)
+    served = [room.serve_any().digest for _ in range(200)]
+    assert served.index(C) <= TURN / 100
+
+
+def test_a_models_turn_is_longer_than_one_request():
+    room = Room()
+    room.add_all("x" * 200, digest=A)
+    room.add_all("y" * 200, digest=B)
+    served = "".join(room.serve_any().caller for _ in range(320))
+    turns = [len(list(turn)) for _, turn in itertools.groupby(served)]
+    assert all(turn == pytest.approx(TURN / 100, abs=1) for turn in turns[:-1])
 
 
 def test_one_callers_models_take_turns_by_arrival():

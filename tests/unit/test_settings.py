@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from pydantic import AliasChoices
 
 from pronk.frontend.cli.documentation import describe
 from pronk.protocol.errors import PronkError
+from pronk.protocol.limits import CallerClass, ModelLimits
 from pronk.protocol.messages.placement import CacheType, FlashAttention
 from pronk.protocol.settings import Settings, load_settings, parse_size, split_host
 
@@ -66,6 +68,9 @@ def test_ollamas_variable_counts_when_ours_is_not_set(monkeypatch: pytest.Monkey
         ("OLLAMA_LOAD_TIMEOUT", "load_timeout", "10m", 600.0),
         ("OLLAMA_ORIGINS", "origins", "https://a.example", "https://a.example"),
         ("OLLAMA_NUM_PARALLEL", "num_parallel", "4", 4),
+        ("OLLAMA_GPU_OVERHEAD", "gpu_overhead", "536870912", 512 << 20),
+        ("OLLAMA_SCHED_SPREAD", "sched_spread", "1", True),
+        ("OLLAMA_SCHED_SPREAD", "sched_spread", "false", False),
         ("OLLAMA_KV_CACHE_TYPE", "kv_cache_type", "Q8_0", CacheType.Q8_0),
         ("OLLAMA_FLASH_ATTENTION", "flash_attention", "1", FlashAttention.ON),
         ("OLLAMA_FLASH_ATTENTION", "flash_attention", "true", FlashAttention.ON),
@@ -79,6 +84,13 @@ def test_a_switch_from_ollama_keeps_its_settings(
 ) -> None:
     monkeypatch.setenv(variable, text)
     assert getattr(load_settings(), name) == value
+
+
+def test_variables_of_other_programs_are_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = load_settings()
+    for name in ("HOST", "MODELS", "MODEL", "CLASS", "host", "ORIGINS", "MAX_QUEUE"):
+        monkeypatch.setenv(name, "9.9.9.9")
+    assert load_settings() == before
 
 
 def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,6 +126,9 @@ def test_the_environment_wins_over_the_file(
         ("PRONK_CACHE_MEMORY", "-1"),
         ("PRONK_SLOT_MEMORY", "much"),
         ("PRONK_REQUEST_TIMEOUT", "-5"),
+        ("PRONK_QUEUE_TIMEOUT", "-5"),
+        ("PRONK_GPU_OVERHEAD", "-1"),
+        ("PRONK_SCHED_SPREAD", "maybe"),
         ("PRONK_CONFIG", "/nowhere/pronk.toml"),
         ("PRONK_CONFIG", "~nobody-of-this-name/pronk.toml"),
         ("PRONK_MODELS", "~nobody-of-this-name/models"),
@@ -154,16 +169,148 @@ def test_a_switch_in_the_file_may_be_a_truth_value(
     assert (loaded.flash_attention, loaded.num_parallel) == (FlashAttention.OFF, 8)
 
 
-@pytest.mark.parametrize("content", ["workers = ", "wrokers = 3", "workers = [1]"])
-def test_a_wrong_file_is_told_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str
+@pytest.fixture
+def in_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Path]:
+    """Writes the file of the settings."""
+
+    def write(content: str) -> Path:
+        file = tmp_path / "pronk.toml"
+        file.write_text(content)
+        monkeypatch.setenv("PRONK_CONFIG", str(file))
+        return file
+
+    return write
+
+
+EVERYTHING = """
+host = "127.0.0.1:3333"
+queue_timeout = "30s"
+sched_spread = true
+gpu_overhead = "1GiB"
+
+[model.demo]
+min_replicas = 1
+max_replicas = 2
+devices = ["sim0", "sim1"]
+preload = true
+
+[model."Registry.example/team/Big:Q4"]
+max_replicas = 1
+
+[class.people]
+weight = 4
+callers = ["alice", "anonymous@10.0.*"]
+
+[class.night]
+weight = 0.5
+callers = ["batch-*"]
+"""
+
+
+def test_a_file_says_what_holds_for_models_and_for_callers(in_file: Callable[[str], Path]) -> None:
+    in_file(EVERYTHING)
+    loaded = load_settings()
+    assert (loaded.queue_timeout, loaded.sched_spread, loaded.gpu_overhead) == (30.0, True, 1 << 30)
+    demo = ModelLimits(min_replicas=1, max_replicas=2, devices=["sim0", "sim1"], preload=True)
+    assert loaded.model_limits == {
+        "demo:latest": demo,
+        "registry.example/team/big:q4": ModelLimits(max_replicas=1),
+    }
+    assert loaded.caller_classes == {
+        "people": CallerClass(weight=4, callers=["alice", "anonymous@10.0.*"]),
+        "night": CallerClass(weight=0.5, callers=["batch-*"]),
+    }
+
+
+def test_a_models_limits_are_found_by_every_name_of_it(in_file: Callable[[str], Path]) -> None:
+    in_file(EVERYTHING)
+    loaded = load_settings()
+    for name in ("demo", "demo:latest", "library/DEMO", "registry.ollama.ai/library/demo"):
+        assert loaded.limits_of(name).min_replicas == 1
+    assert loaded.limits_of("registry.example/team/big:q4").max_replicas == 1
+    assert loaded.limits_of("another") == ModelLimits()
+
+
+def test_variables_may_hold_tables_and_win_over_the_file(
+    monkeypatch: pytest.MonkeyPatch, in_file: Callable[[str], Path]
 ) -> None:
-    file = tmp_path / "pronk.toml"
-    file.write_text(content)
-    monkeypatch.setenv("PRONK_CONFIG", str(file))
-    with pytest.raises(PronkError) as caught:
+    in_file(EVERYTHING)
+    monkeypatch.setenv("PRONK_MODEL_LIMITS", '{"other": {"preload": true}}')
+    loaded = load_settings()
+    assert loaded.model_limits == {"other:latest": ModelLimits(preload=True)}
+    monkeypatch.setenv("PRONK_MODEL_LIMITS", "{")
+    with pytest.raises(PronkError, match=r"PRONK_MODEL_LIMITS is not valid JSON") as caught:
         load_settings()
     assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("content", "where", "what"),
+    [
+        ("workers = ", "", "not valid TOML"),
+        ("wrokers = 3", "wrokers", "no such setting"),
+        ('"wro\\nkers" = 3', "wro\\nkers", "no such setting"),
+        ('workers = """\nmany\n"""', "workers = many\\n", "integer"),
+        (f'workers = "{"m" * 10_000}"', "workers = mmm", "integer"),
+        ("workers = [1]", "workers = [1]", "integer"),
+        ("workers = 0", "workers = 0", "greater"),
+        ('keep_alive = "soon"', "keep_alive = soon", ""),
+        ("[models.demo]\npreload = true", "models = {", '[model."its name"]'),
+        ("[model.demo]\nmin_replica = 1", "model.demo.min_replica", "no such setting"),
+        ('[model.demo]\nmin_replicas = "1"', "model.demo.min_replicas = 1", "integer"),
+        ("[model.demo]\nmin_replicas = -1", "model.demo.min_replicas = -1", "greater"),
+        ("[model.demo]\nmax_replicas = 0", "model.demo.max_replicas = 0", "greater"),
+        ('[model."a:b"]\npreload = "yes"', 'model."a:b".preload = yes', "boolean"),
+        ('[model.demo]\ndevices = "gpu0"', "model.demo.devices = gpu0", "list"),
+        ('[model.demo]\ndevices = [""]', "model.demo.devices.0", "at least 1"),
+        ("[model.demo]\nmin_replicas = 3\nmax_replicas = 2", "model.demo", "more than max"),
+        ('[model."../x"]', "model = ", "not a model name"),
+        ('[model.demo]\n[model."demo:latest"]', "model = ", "demo:latest twice"),
+        ("model = 3", "model = 3", "dictionary"),
+        ("[class.people]\nweight = 3", "class.people.callers", "required"),
+        ('[class.people]\ncallers = "alice"', "class.people.callers = alice", "list"),
+        ("[class.people]\ncallers = []", "class.people.callers = []", "at least 1"),
+        ('[class.a]\nweight = 0\ncallers = ["x"]', "class.a.weight = 0", "greater"),
+        ('[class.a]\nweight = inf\ncallers = ["x"]', "class.a.weight = inf", "finite"),
+        ('[class.a]\ncallers = ["x"]\n[class.b]\ncallers = ["x"]', "class = ", "class b"),
+        ('[class.a]\ncallers = ["x"]\nwieght = 2', "class.a.wieght", "no such setting"),
+    ],
+)
+def test_a_wrong_file_is_told_in_one_line_with_the_place(
+    in_file: Callable[[str], Path], content: str, where: str, what: str
+) -> None:
+    file = in_file(content)
+    with pytest.raises(PronkError) as caught:
+        load_settings()
+    message = caught.value.message
+    assert str(file) in message
+    assert where in message
+    assert what in message
+    assert "\n" not in message
+    assert len(message) < 1000
+
+
+def test_a_wrong_variable_is_not_blamed_on_the_file(
+    monkeypatch: pytest.MonkeyPatch, in_file: Callable[[str], Path]
+) -> None:
+    file = in_file("workers = 3\nhost = '127.0.0.1:1'")
+    monkeypatch.setenv("PRONK_WORKERS", "many")
+    with pytest.raises(PronkError, match=r"^PRONK_WORKERS=many: ") as caught:
+        load_settings()
+    assert str(file) not in caught.value.message
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that nobody can read")
+def test_a_file_that_cannot_be_read_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRONK_CONFIG", "/proc/self/mem")  # not even root reads its beginning
+    with pytest.raises(PronkError, match=r"^PRONK_CONFIG=/proc/self/mem: .*error"):
+        load_settings()
+
+
+def test_a_directory_is_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PRONK_CONFIG", str(tmp_path))
+    with pytest.raises(PronkError, match="there is no file"):
+        load_settings()
 
 
 @pytest.mark.parametrize("variable", ["PRONK_STATE", "PRONK_MODELS"])
@@ -209,6 +356,11 @@ def test_sizes_are_written_as_people_write_them(text: object, size: int) -> None
 def test_every_setting_is_documented_with_its_variables_and_value() -> None:
     page = describe(load_settings(PRONK_HOST="127.0.0.1:4444"))
     assert "PRONK_HOST=127.0.0.1:4444 (default 127.0.0.1:11434)" in page
+    assert "PRONK_MODEL_LIMITS={…} (none)" in page
+    for table in (ModelLimits, CallerClass):
+        for name, field in table.model_fields.items():
+            assert f"\n    {name}" in page
+            assert field.description
     for name, field in Settings.model_fields.items():
         assert f"PRONK_{name.upper()}=" in page
         assert field.description, f"{name} has no documentation"

