@@ -147,6 +147,8 @@ class Board:
     standing: dict[str, int] = field(default_factory=dict[str, int])
     """Models that are to be loaded although nobody asks for them, each with its context: limits
     say so."""
+    stood: dict[str, float] = field(default_factory=dict[str, float])
+    """When each of them was last loaded for that reason."""
     prefixes: PrefixIndex = field(default_factory=PrefixIndex)
     starved: set[str] = field(default_factory=set[str])
     """Models that somebody waits for in vain until there is more room."""
