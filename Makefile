@@ -11,7 +11,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell getconf _NPROCESSORS_ONLN)
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-chaos lint format bench bench-engine bench-relay clean
+.PHONY: help run demo test test-chaos lint format simulate bench bench-engine bench-relay \
+  bench-scheduler clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -40,13 +41,19 @@ format: $(VENV)/.installed-lint ## bring all files into the one format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: bench-engine bench-relay ## run all benchmarks and print their tables
+simulate: $(VENV)/.installed-test ## the scheduler's policies on simulated hosts (ARGS="--devices 8")
+	@PYTHONPATH=tests $(BIN)/python -m simulator $(ARGS)
+
+bench: bench-engine bench-relay bench-scheduler ## run all benchmarks and print their tables
 
 bench-engine: $(VENV)/.installed-test ## the whole server beside raw llama.cpp (ARGS="--rows …")
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.bench_engine $(ARGS)
 
 bench-relay: $(VENV)/.installed-test ## a token's way through a frontend (ARGS="--rows …")
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.bench_relay $(ARGS)
+
+bench-scheduler: $(VENV)/.installed-test ## what one decision takes on a very large host
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.bench_scheduler $(ARGS)
 
 clean: ## remove .venv and everything that was built
 	rm -rf $(VENV) build dist *.egg-info .bench .pytest_cache .ruff_cache .hypothesis

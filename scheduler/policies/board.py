@@ -86,6 +86,8 @@ class Claim:
     workers: set[str]
     devices: frozenset[str]
     """Where it is going to lie: nobody else is placed there meanwhile."""
+    reason: str = ""
+    """Why they have to go, for the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,8 @@ class Board:
     standing: dict[str, int] = field(default_factory=dict[str, int])
     """Models that are to be loaded although nobody asks for them, each with its context: limits
     say so."""
+    stood: dict[str, float] = field(default_factory=dict[str, float])
+    """When each of them was last loaded for that reason."""
     prefixes: PrefixIndex = field(default_factory=PrefixIndex)
     starved: set[str] = field(default_factory=set[str])
     """Models that somebody waits for in vain until there is more room."""
@@ -323,10 +327,12 @@ class Board:
 
     # Claims
 
-    def claim(self, digest: str, workers: Sequence[str], devices: Iterable[str]) -> None:
+    def claim(
+        self, digest: str, workers: Sequence[str], devices: Iterable[str], reason: str = ""
+    ) -> None:
         """Has these workers give way to a model."""
         self.unclaim(digest)
-        self.claims[digest] = Claim(set(workers), frozenset(devices))
+        self.claims[digest] = Claim(set(workers), frozenset(devices), reason)
         for worker in workers:
             self.claimed[worker] = digest
 

@@ -17,10 +17,22 @@ STAY_PER_LOAD = 4.0
 """A replica for which others wait is not exchanged before it has stayed for so many times what
 loading it took, within these seconds: so that at most a fifth of the time goes into loading."""
 
+IDLE_PER_LOAD = 1.0
+"""A replica that nobody waits for stays for so many times what loading it took."""
+
 
 def stays_until(replica: WorkerView) -> float:
     """Time before which a replica that is asked for is not made to give way."""
     stay = min(LONGEST_STAY, max(SHORTEST_STAY, STAY_PER_LOAD * replica.load_seconds))
+    return replica.ready_since + stay
+
+
+def idles_until(replica: WorkerView) -> float:
+    """Time before which a replica that nobody waits for is not made to give way.
+
+    Whoever has had it loaded may have more to say; what was loaded in a moment, is so again.
+    """
+    stay = min(LONGEST_STAY, IDLE_PER_LOAD * replica.load_seconds)
     return replica.ready_since + stay
 
 

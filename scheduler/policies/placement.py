@@ -21,6 +21,16 @@ ENOUGH_SLOTS = 0.25
 that is split waits for its slowest part in every step."""
 
 
+HALF = 0.5
+"""Part of the slots that a replica would have on an empty host for the sake of which idle ones have
+to go."""
+
+NEARLY = 0.9
+"""Part of the layers that GPUs would hold if they were empty with which a model is content that
+would not fit on them anyhow. One that would fit waits for room: a few layers on the CPU make all of
+it slow."""
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Where a replica lies, and what it takes there."""
@@ -101,6 +111,19 @@ def too_large(devices: Sequence[DeviceView], footprint: Footprint, free: Mapping
     return (
         f"it needs {need / GIB:.1f} GiB of memory, and there are at most {there or 'no devices'}; "
         "use a smaller num_ctx or a smaller model"
+    )
+
+
+def is_near(placement: Placement, ideal: Placement | None, slots: bool = True) -> bool:
+    """Whether a placement is nearly as good as the one that an empty host would have."""
+    if ideal is None:
+        return True
+    on_cpu_too = len(ideal.taken) > len(ideal.shares)
+    least = NEARLY * ideal.layers if on_cpu_too else ideal.layers
+    return (
+        placement.layers >= least
+        and (len(placement.shares) <= len(ideal.shares) or not placement.shares)
+        and (not slots or placement.slots >= HALF * ideal.slots)
     )
 
 

@@ -277,8 +277,10 @@ class TestEnd:
     @pytest.fixture
     def family(self, make_server: ServerMaker) -> Iterator[tuple[Server, list[psutil.Process]]]:
         server = make_server()
+        # A worker that has told which devices there are is exchanged.
+        complete = 1 + sum(ROLES.values())
+        wait_for(lambda: len(running(server)) >= complete, "all processes")
         family = running(server)
-        assert len(family) >= 1 + sum(ROLES.values())
         yield server, family
         for process in family:
             with contextlib.suppress(psutil.Error):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from pronk.scheduler.policies import assignment, eviction, replicas
+from pronk.scheduler.policies import eviction, growth, replicas
 from pronk.scheduler.policies.limits import ModelLimits
 
 from . import traces
@@ -37,7 +37,7 @@ def main() -> None:
     asked = parser.parse_args()
     replicas.GROW_AFTER = asked.grow_after
     replicas.SURPLUS_IDLE = asked.surplus_idle
-    assignment.UNUSED = asked.unused
+    growth.UNUSED = asked.unused
     eviction.STAY_PER_LOAD = asked.stay_per_load
     limits = ModelLimits(max_replicas=asked.max_replicas)
     models = [

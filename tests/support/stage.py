@@ -42,6 +42,8 @@ from pronk.protocol.messages.library import (
     ModelDescribed,
     ModelDetails,
     ModelFacts,
+    ModelResolved,
+    ResolveModel,
 )
 from pronk.protocol.messages.placement import (
     Load,
@@ -187,10 +189,15 @@ class Stage:
         self.peers: list[Peer] = []
         self.parameters: dict[str, dict[str, Any]] = {}
         """What the Modelfiles of models set, by digest."""
+        self.sizes: dict[str, int] = {}
+        """Bytes of models, by digest; few where nothing is said."""
 
-    def _asked(self, peer: str, question: DescribeModel, body: bytes) -> None:
+    def _asked(self, peer: str, question: DescribeModel | ResolveModel, body: bytes) -> None:
         answer: Any
-        if question.digest == UNKNOWN:
+        if isinstance(question, ResolveModel):
+            digest = 64 * question.name[0]
+            answer = ModelResolved(question.call, question.name, digest, ["completion"])
+        elif question.digest == UNKNOWN:
             failure = Failure(Code.LOAD_FAILED, "this file is no model")
             answer = CallFailed(question.call, failure)
         else:
@@ -199,7 +206,7 @@ class Stage:
                 f"{name}:latest",
                 question.digest,
                 f"/{name}",
-                10,
+                self.sizes.get(question.digest, 10),
                 2048,
                 DETAILS,
                 self.parameters.get(question.digest, {}),

@@ -369,10 +369,11 @@ async def test_another_scheduler_is_told_everything(stage: Stage, reciter: Path)
     await stage.start_worker()
     stage.tell(SchedulerHeartbeat(stage.boot_id))
     await stage.load(reciter)
-    request, attempt = stage.ask(endless())
+    request, attempt = stage.ask(endless(), prefix=[b"model", b"system", b"question"])
     await stage.reply.wait(Chunks)
     stage.tell(SchedulerHeartbeat("c" * 16))
     hello = await stage.inbox.wait(Hello)
+    assert hello.prefixes == [b"model", b"system", b"question"]
     assert hello.phase is WorkerPhase.READY
     assert hello.model.digest == DIGEST
     (report,) = hello.requests
