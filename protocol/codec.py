@@ -41,7 +41,7 @@ _LENGTH = 4
 _SMALL = 64 * 1024
 """Bytes in which there is no room for more lists and maps than can be borne."""
 
-_BYTES_PER_CONTAINER = 16
+_BYTES_PER_CONTAINER = 12
 """Least bytes for each list and map of a message, on average. An empty one is a byte here and 64
 bytes of memory there; those that mean something have names and values in them."""
 

@@ -84,7 +84,7 @@ async def play(steps: list[Any], directory: Path) -> None:
                 ended = exchange.phase is Phase.ENDED
                 assert ended is (relay._exchanges.get(exchange.header.request) is not exchange)
         await undisturbed(relay)
-        relay.drain(PronkError(Code.UNAVAILABLE, "the end"))
+        relay.end_all(PronkError(Code.UNAVAILABLE, "the end"))
         assert all(exchange.phase is Phase.ENDED for exchange in begun)
         for exchange in begun:
             await to_the_end(exchange)

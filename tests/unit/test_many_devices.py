@@ -323,10 +323,15 @@ def test_no_two_suspects_share_a_worker():
     assert decided(suspects, [replace(one, suspects=1)], TWO) == []
 
 
-def test_the_innocent_pass_a_suspect_that_has_to_wait():
-    here = replace(ready("w0", free=4, running=1), suspects=1)
-    waiting = [demand(1, suspect=True), demand(2)]
-    assert decided(waiting, [here], TWO) == [Dispatch(waiting[1].id, "w0")]
+def test_nothing_joins_a_suspect_and_all_others_go_where_none_is():
+    guarded = replace(ready("w0", free=4, running=1), suspects=1)
+    waiting = [demand(1), demand(2)]
+    assert decided(waiting, [guarded], TWO) == []
+    free = ready("w1", on="g1", free=4, running=0)
+    assert decided(waiting, [guarded, free], TWO) == [
+        Dispatch(waiting[0].id, "w1"),
+        Dispatch(waiting[1].id, "w1"),
+    ]
 
 
 # Cores

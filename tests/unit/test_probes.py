@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from pronk.protocol.codec import VERSION
 from pronk.protocol.errors import Code
 from pronk.protocol.messages.devices import (
     Device,
@@ -18,10 +17,9 @@ from pronk.protocol.messages.devices import (
     Measured,
 )
 from pronk.protocol.messages.failure import Failure
-from pronk.protocol.messages.fleet import Hello, LoadedModel, ProcessIdentity, Role, WorkerPhase
+from pronk.protocol.messages.fleet import LoadedModel, WorkerPhase
 from pronk.protocol.messages.generation import Generate
 from pronk.protocol.messages.placement import Load, Unload
-from pronk.protocol.process import own_identity
 from pronk.scheduler import probes
 from pronk.scheduler.devices import Devices
 from pronk.scheduler.policies.assignment import WorkerState
@@ -169,20 +167,6 @@ async def test_a_file_that_kills_the_worker_that_measures_it_is_loaded_neverthel
     await worker.expect(Measure)
     worker.process.kill()
     assert (await stage.worker().load()).model.digest == B
-
-
-async def test_a_worker_of_this_host_is_asked_before_one_of_another(make_stage: StageMaker):
-    stage = make_stage(discovered=False, workers=2)
-    remote = stage.worker(greet=False)
-    here = own_identity()
-    there = ProcessIdentity(here.pid, 1, here.pid_namespace, "another host")
-    remote.send(Hello(VERSION, Role.WORKER, remote.id, there, phase=WorkerPhase.BLANK))
-    async with asyncio.timeout(20):
-        while remote.id not in stage.scheduler._fleet.workers:
-            await asyncio.sleep(0.01)
-    local = stage.worker()
-    await local.expect(Discover)
-    assert remote.received == []
 
 
 async def test_an_answer_to_another_question_is_ignored(make_stage: StageMaker):

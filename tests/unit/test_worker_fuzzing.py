@@ -35,7 +35,7 @@ from support.models import write_reciting_model
 from support.stage import PATIENCE
 from support.wire import DIGESTS, message
 
-ENDINGS = {"Unload", "Refused"}
+ENDINGS = {"Unload", "Refused", "BeginDraining"}
 """What rightly ends a worker."""
 
 TOLD = st.one_of(
