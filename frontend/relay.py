@@ -1,12 +1,13 @@
 """Carries requests to the scheduler and answers from the workers back, for every dialect alike.
 
 The frontend owns a request from its acceptance to its last byte. It submits it, takes the answer
-straight from the worker, submits it again when the scheduler was replaced or a worker died over it
-before anything was shown, and cancels it when its client went away.
+straight from the worker, submits it again when the scheduler was replaced or its worker died, with
+the tokens that came so far, and cancels it when its client went away.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import time
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..protocol.channels import DEFAULT_OUTBOX_BYTES, Router
-from ..protocol.codec import VERSION
+from ..protocol.codec import MAX_HEADER, VERSION
 from ..protocol.deadline import deadline_exceeded, is_over
 from ..protocol.errors import Code, PronkError
 from ..protocol.logs import RateLimitedLog
@@ -38,7 +39,7 @@ from ..protocol.messages.status import ListRunning, RunningList
 from ..protocol.process import new_incarnation, own_identity
 from ..protocol.settings import Settings
 from ..protocol.state import StateDirectory
-from .exchange import Answer, Exchange, Phase
+from .exchange import FATAL_DEATHS, Answer, Exchange, Phase
 from .link import GONE, SchedulerLink, unavailable
 from .stream import Stream, Verdict
 
@@ -52,6 +53,14 @@ PRELOAD_QUEUEING_SECONDS = 300.0
 
 SILENCE = 15.0
 """Seconds without a word about a request after which the scheduler is asked who has it."""
+
+MOST_TOKEN_BYTES = MAX_HEADER - 64 * 1024
+"""Bytes that the tokens of earlier attempts may add to a body: more than a million of them."""
+
+_PATIENT_ATTEMPTS = 2
+_LONGEST_PAUSE = 2.0
+"""Attempts that are submitted at once when a worker gives a request back; before each later one
+there is a pause, twice as long as the one before, up to so many seconds."""
 
 
 class Relay:
@@ -67,6 +76,8 @@ class Relay:
     ) -> None:
         self._settings = settings
         self._exchanges: dict[str, Exchange] = {}
+        self._held_bytes = 0
+        """Of the bodies of all exchanges, as they came."""
         self._odd = RateLimitedLog(_log)
         self._closing: PronkError | None = None
         self.incarnation = new_incarnation()
@@ -115,6 +126,7 @@ class Relay:
             )
         self._make_room(body)
         self._exchanges[exchange.header.request] = exchange
+        self._held_bytes += exchange.size
         self._submit(exchange)
 
     def abandon(self, exchange: Exchange) -> None:
@@ -155,21 +167,22 @@ class Relay:
             Path(self.endpoint.removeprefix("ipc://")).unlink()
 
     def _make_room(self, body: bytes) -> None:
-        """Raises `PronkError` where the request cannot wait for the scheduler's return.
+        """Raises `PronkError` where the request cannot be kept until it is answered.
 
-        While the scheduler is there, its own bounds on the queue decide.
+        How many may wait is the scheduler's to decide while it is there.
         """
         if self._link.silence > GONE:
             raise unavailable()
+        if self._held_bytes + len(body) > self._settings.max_queue_bytes:
+            raise PronkError(
+                Code.QUEUE_FULL,
+                "server busy, please try again: the requests under way take too much memory",
+                retry_after=5.0,
+            )
         if self._link.up:
             return
-        held = [
-            exchange.body
-            for exchange in self._exchanges.values()
-            if exchange.phase is Phase.WAITING
-        ]
-        size = len(body) + sum(map(len, held))
-        if len(held) >= self._settings.max_queue or size > self._settings.max_queue_bytes:
+        waiting = sum(exchange.phase is Phase.WAITING for exchange in self._exchanges.values())
+        if waiting >= self._settings.max_queue:
             raise PronkError(
                 Code.QUEUE_FULL,
                 "server busy, please try again: too many requests wait for the scheduler's return",
@@ -224,9 +237,9 @@ class Relay:
             case Failed(request, attempt, failure):
                 if exchange := self._current(request, attempt):
                     self._finish(exchange, failure.error())
-            case Lost(request, attempt, failure):
+            case Lost(request, attempt, failure, died, alone):
                 if exchange := self._current(request, attempt):
-                    self._attempt_lost(exchange, failure.error())
+                    self._attempt_lost(exchange, failure.error(), died=died, alone=alone)
             case _:
                 self._odd.warning("unexpected message", f"{type(message).__name__} (scheduler)")
 
@@ -237,18 +250,20 @@ class Relay:
             case Chunks(chunks):
                 for chunk in chunks:
                     self._on_chunk(worker, chunk)
-            case Started(request, attempt, _):
-                self._awaited(worker, request, attempt)
+            case Started(request, attempt, _, context_length):
+                stream = self._awaited(worker, request, attempt)
+                if isinstance(stream, Stream):
+                    stream.placed(context_length)
             case Finished(request, attempt):
                 stream = self._awaited(worker, request, attempt)
                 if isinstance(stream, Stream) and stream.finish(message) is Verdict.GOOD:
-                    self._exchanges.pop(request)
+                    self._forget(stream)
                 elif stream:
                     self._attempt_lost(stream, _incomplete())
             case Embedded(request, attempt):
                 answer = self._awaited(worker, request, attempt)
                 if isinstance(answer, Answer) and answer.finish(message, body):
-                    self._exchanges.pop(request)
+                    self._forget(answer)
                 elif answer:
                     self._attempt_lost(answer, _incomplete())
             case Failed(request, attempt, failure):
@@ -305,16 +320,37 @@ class Relay:
         exchange = self._exchanges.get(request)
         return exchange if exchange and exchange.header.attempt == attempt else None
 
-    def _attempt_lost(self, exchange: Exchange, error: PronkError) -> None:
-        if exchange.try_again():
-            _log.info("request %s: attempt %d follows a lost one", *exchange.key)
-            self._submit(exchange)
-        else:
+    def _attempt_lost(
+        self, exchange: Exchange, error: PronkError, *, died: bool = False, alone: bool = False
+    ) -> None:
+        if not exchange.try_again(died=died, alone=alone):
+            _log.warning("request %s: attempt %d was lost, and none follows", *exchange.key)
+            self._finish(exchange, _blamed() if exchange.blamed else error)
+            return
+        if len(exchange.body) > self._settings.max_generation_body + MOST_TOKEN_BYTES:
             self._finish(exchange, error)
+            return
+        _log.info("request %s: attempt %d follows a lost one", *exchange.key)
+        pauses = 0 if died else exchange.header.attempt - 1 - _PATIENT_ATTEMPTS
+        if pauses <= 0:
+            self._submit(exchange)
+            return
+        # Whoever gives it back again and again sees another world than the scheduler for a moment.
+        pause = min(0.05 * 2 ** (pauses - 1), _LONGEST_PAUSE)
+        asyncio.get_running_loop().call_later(pause, self._submit_late, *exchange.key)
+
+    def _submit_late(self, request: str, attempt: int) -> None:
+        exchange = self._current(request, attempt)
+        if exchange and exchange.phase is Phase.WAITING:
+            self._submit(exchange)
 
     def _finish(self, exchange: Exchange, error: PronkError) -> None:
-        self._exchanges.pop(exchange.header.request, None)
+        self._forget(exchange)
         exchange.fail(error)
+
+    def _forget(self, exchange: Exchange) -> None:
+        if self._exchanges.pop(exchange.header.request, None):
+            self._held_bytes -= exchange.size
 
     def _end(self, exchange: Exchange, error: PronkError) -> None:
         """Ends an exchange that others may still be working on."""
@@ -326,6 +362,15 @@ class Relay:
         if exchange.worker:
             self._router.send(exchange.worker, message)
         self._link.send(message)
+
+
+def _blamed() -> PronkError:
+    return PronkError(
+        Code.WORKER_LOST,
+        f"the process that worked on this request died {FATAL_DEATHS} times in a row at the same "
+        "place; it is not tried again. Another prompt or other options may pass; the server's log "
+        "has the details",
+    )
 
 
 def _incomplete() -> PronkError:

@@ -2,15 +2,29 @@
 
 The relay feeds it what workers and the scheduler say, and carries out what follows; a dialect takes
 from it what is ready for the client.
+
+When its worker is lost, the next attempt begins with every token that came. Text is a function of
+the tokens, so what was held back for a stop text or a character comes from the next worker, behind
+what was released; log probabilities whose text was not released wait here.
 """
 
 from __future__ import annotations
 
+import time
+from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from ..protocol.messages.generation import Chunk, Finished, Generate, PositionLogprobs
+from ..protocol.codec import decode, encode
+from ..protocol.messages.embedding import Embed
+from ..protocol.messages.generation import (
+    Chunk,
+    Finished,
+    Generate,
+    GenerateBody,
+    PositionLogprobs,
+)
 from .alignment import Alignment
 from .exchange import Exchange, Phase
 
@@ -48,26 +62,39 @@ class Stream(Exchange):
         self.on_overflow = on_overflow
         """Cuts off a client that does not read."""
         self._limit = limit
-        self._next_index = 0
-        self._shown = False
+        self._tokens = array("I")
+        """All that came, four bytes each: what the next attempt begins with."""
+        self._came_with = 0
+        """How many of them are from earlier attempts."""
+        self._first_token_at = 0
+        """Monotonic nanoseconds."""
+        self._context_length = 0
+        """Tokens of context at the worker, as far as it said."""
+        self._released = 0
+        """Characters of text."""
         self._pieces: list[str] = []
         self._logprobs: Alignment | None = None
         self._waiting_bytes = 0
         self._finished: Finished | None = None
 
+    def placed(self, context_length: int) -> None:
+        """Its worker says how much context it has there."""
+        self._context_length = context_length
+
     def add(self, chunk: Chunk) -> Verdict:
         """Takes over what one engine step gave."""
-        if chunk.index != self._next_index:
+        if chunk.index != len(self._tokens):
             return Verdict.GAP
         self.heard()
-        self._next_index += len(chunk.tokens)
+        self._tokens.extend(chunk.tokens)
+        if not self._first_token_at:
+            self._first_token_at = time.monotonic_ns()
         if chunk.logprobs is not None:
             self._logprobs = self._logprobs or Alignment(len(self._pieces))
             self._waiting_bytes += self._logprobs.add(chunk.logprobs)
         if not chunk.text:
             return Verdict.GOOD
-        self._shown = True
-        self.body = b""
+        self._released += len(chunk.text)
         self._pieces.append(chunk.text)
         if self._logprobs:
             self._logprobs.release(chunk.text)
@@ -77,19 +104,49 @@ class Stream(Exchange):
 
     def finish(self, finished: Finished) -> Verdict:
         """The answer is complete, unless tokens are missing from it."""
-        if finished.eval_count != self._next_index:
+        if finished.eval_count != len(self._tokens):
             return Verdict.GAP
-        self._finished = finished
         self._end()
+        self._finished = self._accounted(finished) if self._came_with else finished
         return Verdict.GOOD
 
-    def try_again(self) -> bool:
-        """Begins the next attempt, as long as nothing of this one was shown."""
-        if self._shown or not super().try_again():
+    def _accounted(self, finished: Finished) -> Finished:
+        """The end of an answer of several attempts, as if it were one with a pause in it.
+
+        A worker knows only of its own part; so reading lasts from the beginning of the attempt that
+        brought the first token until that token, writing from there to the end, by our clock.
+        """
+        began, ended = self.started_at or self._first_token_at, self.finished_at or 0
+        return replace(
+            finished,
+            prompt_eval_duration=max(self._first_token_at - began, 0),
+            eval_duration=max(ended - self._first_token_at, 0),
+        )
+
+    def try_again(self, *, died: bool = False, alone: bool = False) -> bool:
+        """Begins the next attempt, which goes on behind all tokens that came."""
+        if not super().try_again(died=died, alone=alone):
             return False
-        self._next_index = self._waiting_bytes = 0
-        self._logprobs = None
+        self._came_with = len(self._tokens)
+        if self._tokens:
+            body: GenerateBody = decode(self.body, limit=len(self.body))
+            self.body = encode(replace(body, tokens=self._tokens.tolist(), released=self._released))
         return True
+
+    @property
+    def _got_further(self) -> bool:
+        return len(self._tokens) > self._came_with
+
+    @property
+    def _began_before(self) -> bool:
+        return self._came_with > 0
+
+    def _next_header(self, suspect: bool) -> Generate | Embed:
+        header = super()._next_header(suspect)
+        if self._tokens and self._context_length:
+            # Where the prompt was cut and the context is shifted must not change in mid-answer.
+            header = replace(header, context_length=self._context_length)
+        return header
 
     async def take(self) -> Delivery:
         """All that is ready, as soon as something is. For one reader at a time.

@@ -209,8 +209,9 @@ class Settings(BaseSettings):
     its weight is answered 503 with Retry-After. Falls back to OLLAMA_MAX_QUEUE."""
 
     max_queue_bytes: Size = 1024 * MIB
-    """Bytes of request bodies that may wait in the scheduler. Beyond it, the newest request of the
-    caller who has the most bytes waiting for its weight gets a 503 with Retry-After."""
+    """Bytes of request bodies that may wait in the scheduler, and that each frontend keeps until
+    their requests are answered. Beyond it, the newest request of the caller who has the most bytes
+    waiting for its weight gets a 503 with Retry-After."""
 
     queue_timeout: float = Field(0.0, ge=0)
     """Longest time that a request may wait before it is begun, in seconds or as `30s`, the loading
@@ -239,6 +240,10 @@ class Settings(BaseSettings):
     )
     """Longest time a model may take to load, in seconds or as `5m`; beyond it the worker is ended
     and the requests get an error. Falls back to OLLAMA_LOAD_TIMEOUT."""
+
+    load_cooldown: float = Field(30.0, ge=0)
+    """How long a model is left alone after it failed to load three times in a row, in seconds or as
+    `1m`: requests for it are answered with the reason at once, instead of costing a worker each."""
 
     stall_timeout: float = Field(120.0, gt=0)
     """Time in seconds (or `2m`) without a heartbeat, or with work but without an engine step,
@@ -279,6 +284,7 @@ class Settings(BaseSettings):
     @field_validator(
         "keep_alive",
         "load_timeout",
+        "load_cooldown",
         "stall_timeout",
         "request_timeout",
         "queue_timeout",

@@ -28,6 +28,7 @@ from .devices import Devices
 from .fleet import Fleet, RequestKey, Waiting, Worker, now
 from .footprint import Footprints
 from .overview import Overview
+from .policies.cooldown import Cooldowns
 from .policies.loading import load_of, threads_for, unusable_parameters
 from .policies.views import (
     Action,
@@ -75,6 +76,7 @@ class Dispatcher:
         self.overview = Overview(settings, fleet, devices, footprints)
         self.probes = Probes(fleet, router, devices, footprints, self.end, self.kill)
         self._on_unwatched_death = on_unwatched_death
+        self._cooldowns = Cooldowns(settings.load_cooldown)
         self._describing: dict[str, asyncio.Task[None]] = {}
         self._settled = now() + SETTLE
         self._settling = asyncio.get_running_loop().call_later(SETTLE, self.advance)
@@ -95,10 +97,15 @@ class Dispatcher:
         """
         fleet, settings = self._fleet, self._settings
         self.describe(waiting.header.digest)
+        if refusal := self._refusal(waiting):
+            self.fail(waiting, refusal)
+            return
         fleet.add_waiting(waiting)
         if waiting.header.digest in fleet.facts:
             self.overview.add(waiting)
         self.advance_with()
+        if waiting.resumed:
+            return  # it was let in at its first attempt, and takes nobody's place
         while refused := fleet.to_refuse(settings.max_queue, settings.max_queue_bytes):
             others, waited = refused
             fleet.remove_waiting(others.key)
@@ -122,6 +129,17 @@ class Dispatcher:
                 continue
             self._fleet.remove_waiting(waiting.key)
             self.fail(waiting, failure)
+
+    def _refusal(self, waiting: Waiting) -> Failure | None:
+        """Why the model of a request is not loaded just now, where no replica of it is there."""
+        digest = waiting.header.digest
+        if digest not in self._fleet.facts:
+            return None
+        needed = self._context_needed(waiting)
+        for worker in self._fleet.replicas(digest):
+            if worker.state is WorkerState.READY and needed <= worker.context_length:
+                return None
+        return self._cooldowns.refusal(digest, needed, now())
 
     def advance(self) -> None:
         """Does all that can be done now, whatever has changed. Called about once a second, too."""
@@ -184,7 +202,8 @@ class Dispatcher:
         self._fleet.serve_waiting(key)
         if not worker.running:
             worker.progressed = now()
-        worker.running[key] = waiting.frontend
+        worker.take(key, waiting.frontend, suspect=waiting.suspect)
+        _log.debug("request %s attempt %d goes to worker %s", *key, worker.id)
         self._use(worker, waiting.header.keep_alive)
         if isinstance(waiting.header, Generate):
             self.overview.board.prefixes.note(worker.id, waiting.header.prefix)
@@ -308,18 +327,34 @@ class Dispatcher:
     def _context_needed(self, waiting: Waiting) -> int:
         return self._fleet.context_needed(waiting, self._settings.context_length)
 
-    def fail_load(self, worker: Worker, reason: str) -> None:
-        """Ends everything that waits for the model that a worker was loading."""
-        digest = worker.digest or ""
-        name = self._fleet.facts[digest].name
-        message = f"{name} could not be loaded: {reason}"
-        self.fail_all(digest, Failure(Code.LOAD_FAILED, message))
+    def loaded(self, worker: Worker) -> None:
+        """A worker has loaded its model."""
+        self._cooldowns.loaded(worker.digest or "", worker.context_length)
+
+    def load_failed(self, worker: Worker, failure: Failure, *, again: bool) -> None:
+        """Ends what waits for the model that a worker was loading: at once, or with `again` only
+        where this was one failure too many, and else has another worker try.
+        """
+        digest, context = worker.digest or "", worker.context_length
+        if self._cooldowns.failed(digest, context, failure, now()) or not again:
+            # Whoever asked for less context may fare better: memory may have been what was missing.
+            self.fail_all(digest, failure, context=context)
+
+    def load_broken(self, worker: Worker, reason: str, *, again: bool) -> None:
+        """As `load_failed`, where the worker itself gives no reason."""
+        name = self._fleet.facts[worker.digest or ""].name
+        failure = Failure(Code.LOAD_FAILED, f"{name} could not be loaded: {reason}")
+        self.load_failed(worker, failure, again=again)
 
     def lose(
         self,
         key: RequestKey,
         frontend: str,
         reason: str = "the worker process that generated this answer died; try again",
+        *,
+        died: bool = False,
+        alone: bool = False,
     ) -> None:
-        """Tells a frontend that nobody works on its request any more."""
-        self._router.send(frontend, Lost(*key, Failure(Code.WORKER_LOST, reason)))
+        """Tells a frontend that nobody works on its request any more. See `Lost`."""
+        failure = Failure(Code.WORKER_LOST, reason)
+        self._router.send(frontend, Lost(*key, failure, died=died, alone=alone))

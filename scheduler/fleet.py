@@ -78,6 +78,8 @@ class Worker(Peer):
     """Threads that it may be told."""
     ready_since: float = 0.0
     load_seconds: float = 0.0
+    suspects: set[RequestKey] = field(default_factory=set[RequestKey])
+    """Those of them that came as suspects and are not cleared."""
     keep_alive: float = 0.0
     """What the last request asked for, in seconds; negative for ever."""
     last_used: float = 0.0
@@ -105,6 +107,23 @@ class Worker(Peer):
         if model.placed:
             self.taken = {part.device: part.size for part in model.placed}
 
+    def take(self, key: RequestKey, frontend: str, *, suspect: bool) -> None:
+        """A request is sent here."""
+        self.running[key] = frontend
+        if suspect:
+            self.suspects.add(key)
+
+    def release(self, key: RequestKey) -> None:
+        """A request has left."""
+        self.running.pop(key, None)
+        self.suspects.discard(key)
+
+    def blames(self, key: RequestKey) -> bool:
+        """Whether a death of this worker counts against a request that it runs: no other one there
+        is as likely to have been the reason.
+        """
+        return self.suspects == {key} if self.suspects else len(self.running) == 1
+
     @property
     def expires(self) -> float:
         """Monotonic time at which an idle replica is unloaded; infinite for never."""
@@ -131,6 +150,7 @@ class Worker(Peer):
             cores=self.cores,
             threads=self.threads,
             most_threads=self.most_threads,
+            suspects=len(self.suspects),
         )
 
 
@@ -164,6 +184,11 @@ class Waiting:
     def cost(self) -> int:
         """Estimated work in tokens."""
         return 0 if isinstance(self.header, Preload) else self.header.cost
+
+    @property
+    def suspect(self) -> bool:
+        """Whether an earlier worker died with it."""
+        return not isinstance(self.header, Preload) and self.header.suspect
 
     @property
     def deadline(self) -> float | None:

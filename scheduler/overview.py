@@ -59,7 +59,7 @@ class Overview:
                 self._fleet.context_needed(waiting, settings.context_length),
                 waiting.since,
                 self._arrivals,
-                suspect=isinstance(header, Generate) and header.suspect,
+                suspect=waiting.suspect,
                 preload=waiting.is_preload,
                 cost=waiting.cost,
                 prefix=tuple(header.prefix) if isinstance(header, Generate) else (),

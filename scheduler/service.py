@@ -32,7 +32,7 @@ from ..protocol.messages.fleet import (
     WorkerPhase,
 )
 from ..protocol.messages.generation import Cancel, Evict, Evicted, Generate, Preload
-from ..protocol.messages.placement import Loaded, LoadFailed, Released
+from ..protocol.messages.placement import Cleared, Loaded, LoadFailed, Released
 from ..protocol.messages.status import ListRunning, RunningList
 from ..protocol.process import new_incarnation, open_pidfd
 from ..protocol.questions import Questions
@@ -82,6 +82,7 @@ class Scheduler:
             Discovered.__name__: self._on_answer,
             Measured.__name__: self._on_answer,
             JobFailed.__name__: self._on_answer,
+            Cleared.__name__: self._on_cleared,
         }
         self._from_frontend: dict[str, Callable[[Frontend, Any, bytes], None]] = {
             PeerHeartbeat.__name__: lambda frontend, message, body: None,
@@ -189,7 +190,8 @@ class Scheduler:
             worker.context_length = hello.model.context_length
             worker.keep_alive = self._settings.keep_alive
             worker.last_used = moment
-            worker.running = {(run.request, run.attempt): run.frontend for run in hello.requests}
+            for run in hello.requests:
+                worker.take((run.request, run.attempt), run.frontend, suspect=run.suspect)
             for key in worker.running:
                 self._fleet.remove_waiting(key)
             self._dispatcher.describe(hello.model.digest)
@@ -219,7 +221,7 @@ class Scheduler:
             if key in self._fleet.waiting or self._fleet.runs(key):
                 continue
             if report.worker and report.worker not in self._fleet.workers:
-                self._dispatcher.lose(key, frontend)
+                self._dispatcher.lose(key, frontend, died=True)  # and nobody knows who was there
                 continue
             # Done, or given up because the frontend could not be reached. If done, its end may
             # be on its way, and a frontend that has it ignores what comes now.
@@ -284,6 +286,7 @@ class Scheduler:
             self._dispatcher.learn(replace(facts, context_length=message.model.context_length))
         worker.context_length = message.model.context_length
         worker.last_used = moment
+        self._dispatcher.loaded(worker)
         _log.info(
             "%s is loaded by worker %s in %.2f s, context %d",
             message.model.name,
@@ -297,8 +300,7 @@ class Scheduler:
         if worker.state is not WorkerState.LOADING:
             return
         _log.warning("worker %s: %s", worker.id, message.failure.message)
-        # Whoever asked for less context may fare better: memory may have been what was missing.
-        self._dispatcher.fail_all(message.digest, message.failure, context=worker.context_length)
+        self._dispatcher.load_failed(worker, message.failure, again=False)
         # It waits for this word, so that its reason cannot be overtaken by its death.
         self._dispatcher.end(worker, "its model could not be loaded")
         self._dispatcher.advance()
@@ -308,11 +310,15 @@ class Scheduler:
         self._dispatcher.advance()
 
     def _on_released(self, worker: Worker, message: Released) -> None:
-        worker.running.pop((message.request, message.attempt), None)
+        worker.release((message.request, message.attempt))
         worker.last_used = worker.progressed = now()
         if worker.state is WorkerState.DRAINING and not worker.running:
             self._dispatcher.end(worker, "drained")
         self._dispatcher.advance_with(worker)
+
+    def _on_cleared(self, worker: Worker, message: Cleared) -> None:
+        worker.suspects.discard((message.request, message.attempt))
+        self._dispatcher.advance()
 
     # Deaths
 
@@ -330,11 +336,12 @@ class Scheduler:
         self._devices.release(worker.id)
         self._dispatcher.probes.on_gone(worker)
         if worker.state is WorkerState.LOADING:
-            self._dispatcher.fail_load(
-                worker, "the worker process died over it; its file may be damaged"
+            # It may have been killed by anybody: another one tries, a few times.
+            self._dispatcher.load_broken(
+                worker, "the worker process died over it; its file may be damaged", again=True
             )
         for key, frontend in worker.running.items():
-            self._dispatcher.lose(key, frontend)
+            self._dispatcher.lose(key, frontend, died=True, alone=worker.blames(key))
         self._dispatcher.advance()
 
     def _frontend_gone(self, frontend: Frontend) -> None:
@@ -396,8 +403,9 @@ class Scheduler:
         for worker in list(self._fleet.workers.values()):
             if reason := self._trouble(worker, moment):
                 if worker.state is WorkerState.LOADING:
-                    # Another worker would only fare the same.
-                    self._dispatcher.fail_load(worker, reason)
+                    # Where it took too long, another worker would only fare the same.
+                    late = moment - worker.since > self._settings.load_timeout
+                    self._dispatcher.load_broken(worker, reason, again=not late)
                 self._dispatcher.kill(worker, reason)
             else:
                 self._router.send(worker.id, beat)

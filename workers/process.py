@@ -20,6 +20,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import numpy  # noqa: F401  paid for while blank, like everything that does not take a device
@@ -55,6 +56,7 @@ from ..protocol.messages.generation import (
     Started,
 )
 from ..protocol.messages.placement import (
+    Cleared,
     Load,
     Loaded,
     LoadFailed,
@@ -103,6 +105,8 @@ class Worker:
         self._replica: Replica | None = None
         self._prefixes = Recent()
         self._running: dict[_Key, tuple[Generate | Embed, FrontendLink]] = {}
+        self._suspects: set[_Key] = set()
+        """Requests with which an earlier worker died, before their first token here."""
         self._links: dict[str, FrontendLink] = {}
         self._boot_id: str | None = None
         self._ignored = RateLimitedLog(_log)
@@ -138,8 +142,8 @@ class Worker:
 
     def _say_hello(self) -> None:
         reports = [
-            RequestReport(header.request, header.attempt, header.frontend, self._incarnation)
-            for header, _ in self._running.values()
+            RequestReport(*key, header.frontend, self._incarnation, suspect=key in self._suspects)
+            for key, (header, _) in self._running.items()
         ]
         self._scheduler.send(
             Hello(
@@ -235,8 +239,15 @@ class Worker:
             self._running[key] = (header, link)
             if isinstance(header, Generate):
                 self._prefixes.add(header.prefix[:LONGEST_CHAIN])
+            if header.suspect:
+                self._suspects.add(key)
             self._replica.submit(header, body)
-        link.send(Started(header.request, header.attempt, self._incarnation))
+        link.send(Started(*key, self._incarnation, self._context_of(header)))
+
+    def _context_of(self, header: Generate | Embed) -> int:
+        """Tokens of context that a request has here."""
+        there = self._model.context_length if self._model else 0
+        return min(there, header.context_length or there)
 
     def _can_take(self, header: Generate | Embed) -> bool:
         return (
@@ -312,6 +323,8 @@ class Worker:
         for endpoint, of_frontend in chunks.items():
             if link := self._links.get(endpoint):
                 link.send(Chunks(of_frontend))
+        if self._suspects:
+            self._clear(chunk for of_frontend in chunks.values() for chunk in of_frontend)
         for message in messages:
             match message:
                 case Finished(request, attempt) | Failed(request, attempt):
@@ -320,6 +333,7 @@ class Worker:
                     self._running[request, attempt][1].send(embedded, numbers)
                 case Released(request, attempt):
                     del self._running[request, attempt]
+                    self._suspects.discard((request, attempt))
                     self._scheduler.send(message)
                 case Loaded(model):
                     _log.info("%s is ready, %d MiB", model.name, model.size >> 20)
@@ -332,6 +346,14 @@ class Worker:
                     self._loop.call_later(_LAST_WORDS_SECONDS, self._leave, 0)
                 case _:
                     pass
+
+    def _clear(self, chunks: Iterable[Chunk]) -> None:
+        """Tells the scheduler which suspects have got further than their earlier attempts."""
+        for chunk in chunks:
+            key = (chunk.request, chunk.attempt)
+            if chunk.tokens and key in self._suspects:
+                self._suspects.remove(key)
+                self._scheduler.send(Cleared(*key))
 
 
 def main(name: str) -> int:

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from ..recent import MOST_PREFIXES
 from .failure import Failure
-from .fields import Attempt, Count, Digest, Endpoint, Incarnation, Label, RequestId
+from .fields import Attempt, Count, Digest, Endpoint, Flag, Incarnation, Label, RequestId
 
 
 class Role(StrEnum):
@@ -88,6 +88,8 @@ class RequestReport:
     """The frontend that owns it."""
     worker: Incarnation | None = None
     """The worker that runs it; None while it waits."""
+    suspect: Flag = False
+    """Whether it came to the worker as a suspect and is not cleared."""
 
 
 @dataclass(frozen=True, slots=True)

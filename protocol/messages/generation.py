@@ -183,6 +183,8 @@ class GenerateBody:
     return_context: Flag = False
     tokens: list[Token] = field(default_factory=list[Token])
     """Tokens that an earlier attempt already sent; the answer goes on behind them."""
+    released: Count = 0
+    """Characters of text that were released with them: what is released now begins behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,9 @@ class Started:
     request: RequestId
     attempt: Attempt
     worker: Incarnation
+    context_length: Count = 0
+    """Tokens of context that the request has there, which say where its prompt is cut and its
+    context shifted: a later attempt asks for as many. 0 where that does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +290,11 @@ class Lost:
     request: RequestId
     attempt: Attempt
     failure: Failure
+    died: Flag = False
+    """Whether its worker died with it: the next attempt is a suspect."""
+    alone: Flag = False
+    """Whether nothing else there is as likely to have been the reason: the death counts against
+    the request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,4 +116,15 @@ class Released:
     """Tokens generated, for accounting."""
 
 
-MESSAGES = (Load, SetThreads, Loaded, LoadFailed, Unload, Released)
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """From a worker: a suspect got a token beyond those that it came with.
+
+    It has passed the step at which its earlier attempt died, and is a request like any other.
+    """
+
+    request: RequestId
+    attempt: Attempt
+
+
+MESSAGES = (Load, SetThreads, Loaded, LoadFailed, Unload, Released, Cleared)

@@ -54,7 +54,9 @@ def decide(board: Board, now: float, *, everything: bool = False) -> list[Action
     about once a second: some decisions follow from time alone.
 
     - A request goes to a ready replica of its model with a free slot and enough context, to the one
-      that has read most of its prompt where there are several. A suspect goes where no other is.
+      that has read most of its prompt where there are several. Where a suspect runs, nothing
+      follows it before it is cleared: neither another suspect, nor a new request, of which nobody
+      knows yet whether a worker survives it.
     - A model without a replica that suits is loaded by a blank worker, where there is memory. Where
       there is none, or no worker, the idle replicas used least recently that nobody waits for make
       room; streams are never ended. Its own idle one goes first, where it is too small.
@@ -141,12 +143,11 @@ class _Serving:
         if demand.preload:
             self._look.actions.append(Dispatch(demand.id, suiting[0].id))
             return True
-        if demand.suspect:
-            suiting = [
-                replica
-                for replica in suiting
-                if not replica.suspects and replica.id not in self._look.suspects
-            ]
+        suiting = [
+            replica
+            for replica in suiting
+            if not replica.suspects and replica.id not in self._look.suspects
+        ]
         if not sum(max(0, self._look.slots_of(replica)) for replica in suiting):
             model.passed += 1
             return any(self._look.slots_of(replica) > 0 for replica in model.ready)

@@ -148,6 +148,7 @@ class FairQueue:
         self._by_number = Ranking()
         self._by_size = Ranking()
         self._arrivals = 0
+        self._resumed = 0
         self.size = 0
         """Bytes that all of it holds."""
 
@@ -173,6 +174,7 @@ class FairQueue:
         self._arrivals += 1
         ticket = Ticket(key, caller, digest, cost, size, self._arrivals, resumed)
         self._tickets[key] = ticket
+        self._resumed += resumed
         self.size += size
         if not resumed:
             account = self._accounts.get(caller)
@@ -194,6 +196,7 @@ class FairQueue:
         if ticket is None:
             return None
         self.size -= ticket.size
+        self._resumed -= ticket.resumed
         line = self._lines[ticket.digest]
         line.remove(ticket)
         if not line.count:
@@ -297,7 +300,7 @@ class FairQueue:
         one long request, and who waits with a single one is not who filled it.
         """
         ranking = None
-        if len(self._tickets) > most:
+        if len(self._tickets) - self._resumed > most:
             ranking = self._by_number
         elif self.size > most_bytes:
             ranking = self._by_size

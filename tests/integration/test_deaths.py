@@ -70,18 +70,6 @@ def assert_serves(server: Server) -> None:
     assert answer.json()["eval_count"] == 2
 
 
-def test_a_worker_killed_in_a_stream_ends_it_with_an_error_and_the_next_request_is_served(
-    victim: Server, pool: ThreadPoolExecutor
-):
-    reader = Reader(victim, pool)
-    assert reader.first.wait(PATIENCE)
-    victim.worker_with_model().kill()
-    reader.end.result(PATIENCE)
-    assert list(reader.lines[-1]) == ["error"]
-    assert "died" in reader.lines[-1]["error"]
-    assert_serves(victim)
-
-
 def test_a_request_that_waits_behind_a_killed_worker_is_served_by_the_next(
     victim: Server, pool: ThreadPoolExecutor
 ):

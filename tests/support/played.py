@@ -71,19 +71,21 @@ async def until(condition: Callable[[], Any], what: str) -> Any:
 class PlayedWorker:
     """Answers as a worker does: straight to the frontend."""
 
-    def __init__(self, header: Generate | Embed) -> None:
+    def __init__(self, header: Generate | Embed, index: int = 0) -> None:
+        """`index` is the number of tokens that earlier attempts made."""
         self.id = new_incarnation()
         self.header = header
         self.cancelled: list[Cancel] = []
         self._dealer = Dealer(header.reply_to, self.id, self._received)
-        self._index = 0
+        self._index = index
 
     def _received(self, message: Any, body: bytes) -> None:
         assert isinstance(message, Cancel)
         self.cancelled.append(message)
 
-    def started(self) -> PlayedWorker:
-        self._dealer.send(Started(self.header.request, self.header.attempt, self.id))
+    def started(self, context_length: int = 0) -> PlayedWorker:
+        key = (self.header.request, self.header.attempt)
+        self._dealer.send(Started(*key, self.id, context_length))
         return self
 
     def says(self, *texts: str, skip: int = 0) -> PlayedWorker:
@@ -145,8 +147,8 @@ class PlayedScheduler:
     def all(self, kind: type[Any]) -> list[Any]:
         return [message for message in self.seen if isinstance(message, kind)]
 
-    def worker(self, header: Generate | Embed) -> PlayedWorker:
-        self.workers.append(PlayedWorker(header))
+    def worker(self, header: Generate | Embed, index: int = 0) -> PlayedWorker:
+        self.workers.append(PlayedWorker(header, index))
         return self.workers[-1]
 
     def tell(self, message: Any) -> None:

@@ -126,15 +126,17 @@ class Stage:
         self.tell(header, encode(body))
         return header.request
 
-    async def answer(self) -> tuple[list[int], str, Any]:
-        """Tokens and text up to the end of the answer, and what ended it."""
+    async def answer(self, first: int = 0) -> tuple[list[int], str, Any]:
+        """Tokens and text up to the end of the answer, and what ended it. `first` is the index of
+        its first token.
+        """
         tokens, text = list[int](), ""
         while True:
             message = await self.reply.wait((Chunks, Finished, Failed))  # type: ignore[arg-type]
             if not isinstance(message, Chunks):
                 return tokens, text, message
             (chunk,) = message.chunks
-            assert chunk.index == len(tokens), "the index counts tokens without a gap"
+            assert chunk.index == first + len(tokens), "the index counts tokens without a gap"
             tokens += chunk.tokens
             text += chunk.text
 

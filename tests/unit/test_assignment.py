@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -229,3 +231,15 @@ def test_whatever_the_fleet_no_action_breaks_a_rule(fleet: tuple[list[Demand], l
                 assert worker.state is WorkerState.READY
                 assert not worker.running
                 assert not any(sent.worker == worker.id for sent in dispatched)
+
+
+def test_a_suspect_goes_where_no_other_one_is_and_nothing_follows_it():
+    suspects = [replace(demand(n), suspect=True) for n in (1, 2)]
+    assert assign([*suspects, demand(3)], [ready("w0", free=4)]) == [Dispatch(suspects[0].id, "w0")]
+    assert assign([demand(3), *suspects], [ready("w0", free=4)]) == [
+        Dispatch(demand(3).id, "w0"),
+        Dispatch(suspects[0].id, "w0"),
+    ]
+    guarded = replace(ready("w0", free=4, running=1), suspects=1)
+    assert assign([demand(3)], [guarded]) == []
+    assert assign([suspects[0]], [guarded]) == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import example, given
@@ -122,8 +122,11 @@ class Bytes:
         return token == END
 
 
-def begin(limit: int = 100, stops: tuple[str, ...] = (), before: Iterable[int] = ()) -> Answer:
-    return Answer(Bytes(), limit=limit, stops=StopMatcher(stops), before=before)
+def begin(
+    limit: int = 100, stops: tuple[str, ...] = (), before: Sequence[int] = (), released: int = 0
+) -> Answer:
+    matcher = StopMatcher(stops)
+    return Answer(Bytes(), limit=limit, stops=matcher, before=before, released=released)
 
 
 def feed(into: Answer, tokens: list[int]) -> str:
@@ -173,8 +176,29 @@ def test_a_second_attempt_shows_exactly_what_the_first_did_not(
 
     first = begin(limit, ("END", "ab"))
     shown = feed(first, tokens[:sent])
-    second = begin(limit, ("END", "ab"), before=first.tokens)
+    second = begin(limit, ("END", "ab"), before=first.tokens, released=len(shown))
+    assert second.pending == ""
     rest = feed(second, tokens[len(second.tokens) :])
 
     assert shown + rest == full_text
     assert (second.reason, second.tokens) == (whole.reason, whole.tokens)
+
+
+@given(
+    st.lists(st.sampled_from(list("abé€END".encode())), min_size=1, max_size=25),
+    st.integers(1, 25),
+)
+def test_a_second_attempt_with_less_room_ends_with_all_text_of_the_first(
+    tokens: list[int], limit: int
+) -> None:
+    first = begin(100, ("END", "ab€"))
+    shown = feed(first, tokens)
+    if first.reason:
+        return
+    second = begin(limit, ("END", "ab€"), before=first.tokens, released=len(shown))
+    assert second.tokens == first.tokens
+    if limit > len(tokens):
+        assert (second.reason, second.pending) == (None, "")
+    else:
+        whole = bytes(tokens).decode("utf-8", "replace")
+        assert (second.reason, shown + second.pending) == (FinishReason.LENGTH, whole)

@@ -93,11 +93,12 @@ async def test_what_the_client_asks_for_reaches_the_worker(stack: Stack) -> None
     assert body_of(stack, third) == EmbedBody(["sky"], query="why", normalize=False)
 
 
-async def test_a_job_whose_worker_dies_is_tried_again_and_once_only(stack: Stack) -> None:
+async def test_a_job_whose_worker_dies_is_tried_again_until_it_is_to_blame(stack: Stack) -> None:
     def serve(header: Embed) -> None:
         worker = stack.scheduler.worker(header).started()
         if header.attempt == 1:
-            lost = Lost(header.request, 1, Failure(Code.WORKER_LOST, "it died"))
+            failure = Failure(Code.WORKER_LOST, "it died")
+            lost = Lost(header.request, 1, failure, died=True, alone=True)
             stack.scheduler.tell(lost)
         else:
             worker.embedded([1.0, 2.0])
@@ -106,11 +107,18 @@ async def test_a_job_whose_worker_dies_is_tried_again_and_once_only(stack: Stack
     status, answer, _ = await stack.request("POST", "/api/embed", json=ONE)
     assert (status, answer["embeddings"]) == (200, [[1.0, 2.0]])
     stack.scheduler.on_embed = lambda header: stack.scheduler.tell(
-        Lost(header.request, header.attempt, Failure(Code.WORKER_LOST, "it died"))
+        Lost(
+            header.request,
+            header.attempt,
+            Failure(Code.WORKER_LOST, "it died"),
+            died=True,
+            alone=header.attempt > 1,
+        )
     )
     status, answer, _ = await stack.request("POST", "/api/embed", json=ONE)
-    assert (status, answer) == (500, {"error": "it died"})
-    assert len(stack.scheduler.all(Embed)) == 4
+    assert (status, "not tried again" in answer["error"]) == (500, True)
+    suspects = [header.suspect for header in stack.scheduler.all(Embed)]
+    assert suspects == [False, True, False, True, True]
 
 
 async def test_an_answer_that_is_not_whole_counts_as_lost(stack: Stack) -> None:

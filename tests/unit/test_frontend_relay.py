@@ -6,11 +6,16 @@ import asyncio
 import json
 import socket
 import time
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from pronk.frontend import exchange as exchange_module
 from pronk.frontend import link as link_module
 from pronk.frontend import relay as relay_module
+from pronk.frontend.stream import Stream
+from pronk.protocol.codec import decode
 from pronk.protocol.errors import Code
 from pronk.protocol.messages.failure import Failure
 from pronk.protocol.messages.fleet import (
@@ -69,7 +74,7 @@ async def test_a_worker_lost_before_the_first_piece_is_not_noticed(stack: Stack)
         worker = stack.scheduler.worker(header).started()
         if header.attempt == 1:
             stack.scheduler.tell(
-                Lost(header.request, 1, Failure(Code.WORKER_LOST, "it died")),
+                Lost(header.request, 1, Failure(Code.WORKER_LOST, "it died"), died=True),
             )
         else:
             # What is left of the first attempt must not mix with the second.
@@ -85,15 +90,76 @@ async def test_a_worker_lost_before_the_first_piece_is_not_noticed(stack: Stack)
         *(second.request, second.seed),
         *(1, 2),
     )
+    assert (first.suspect, second.suspect) == (False, True)
 
 
-async def test_a_request_that_loses_two_workers_ends_with_an_error(stack: Stack) -> None:
-    stack.scheduler.on_generate = lambda header: stack.scheduler.tell(
-        Lost(header.request, header.attempt, Failure(Code.WORKER_LOST, "it died"))
-    )
-    status, error, _ = await stack.request("POST", "/api/chat", json=QUESTION)
-    assert (status, error) == (500, {"error": "it died"})
+def dying(stack: Stack, *, alone: bool) -> Callable[[Generate], None]:
+    """Has the worker of every request die after one token."""
+
+    dying: set[asyncio.Task[None]] = set()
+
+    async def die(header: Generate) -> None:
+        await until(lambda: received(stack) == 1, "the token is there")
+        failure = Failure(Code.WORKER_LOST, "it died")
+        stack.scheduler.tell(Lost(header.request, header.attempt, failure, died=True, alone=alone))
+
+    def serve(header: Generate) -> None:
+        if header.attempt == 1:
+            stack.scheduler.worker(header).started().says("Hi")
+        dying.add(asyncio.create_task(die(header)))
+
+    return serve
+
+
+def received(stack: Stack) -> int:
+    """Tokens of the one answer under way that have reached the frontend."""
+    (stream,) = stack.frontend._relay._exchanges.values()
+    assert isinstance(stream, Stream)
+    return len(stream._tokens)
+
+
+async def test_a_request_over_which_two_workers_die_ends_with_an_error(stack: Stack) -> None:
+    stack.scheduler.on_generate = dying(stack, alone=True)
+    piece, last = await stack.lines("/api/chat", QUESTION)
+    assert piece["message"]["content"] == "Hi"
+    assert list(last) == ["error"]
+    assert "not tried again" in last["error"]
     assert len(stack.scheduler.all(Generate)) == 2
+
+
+async def test_a_request_beside_one_that_kills_is_not_blamed_but_not_tried_for_ever(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange_module, "MAX_ATTEMPTS", 5)
+    stack.scheduler.on_generate = dying(stack, alone=False)
+    _, last = await stack.lines("/api/chat", QUESTION)
+    assert last == {"error": "it died"}
+    assert len(stack.scheduler.all(Generate)) == 5
+
+
+async def test_an_answer_too_long_to_be_sent_again_ends_with_the_loss(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_module, "MOST_TOKEN_BYTES", -stack.settings.max_generation_body + 100)
+    stack.scheduler.on_generate = dying(stack, alone=False)
+    _, last = await stack.lines("/api/chat", QUESTION)
+    assert last == {"error": "it died"}
+    assert len(stack.scheduler.all(Generate)) == 1
+    assert not stack.frontend._relay._exchanges
+
+
+async def test_a_request_that_is_given_back_again_and_again_is_not_tried_for_ever(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange_module, "MAX_ATTEMPTS", 6)
+    stack.scheduler.on_generate = lambda header: stack.scheduler.worker(header).gives_back()
+    began = time.monotonic()
+    status, error, _ = await stack.request("POST", "/api/chat", json=QUESTION)
+    assert (status, error) == (503, {"error": "the model moved"})
+    headers = stack.scheduler.all(Generate)
+    assert [header.attempt for header in headers] == [1, 2, 3, 4, 5, 6]
+    assert not any(header.suspect for header in headers)
+    assert time.monotonic() - began >= 0.05 + 0.1 + 0.2, "there are pauses between them"
 
 
 async def test_a_worker_that_gives_a_request_back_has_it_tried_elsewhere(stack: Stack) -> None:
@@ -157,41 +223,84 @@ async def test_a_request_of_which_nothing_is_heard_is_asked_for(
     assert status == 200
 
 
-async def test_a_worker_lost_in_mid_stream_ends_it_with_an_error(stack: Stack) -> None:
-    starting(stack, "Hi")
-    async with stack.client.post("/api/chat", json=QUESTION) as response:
-        await response.content.readline()
-        (header,) = stack.scheduler.all(Generate)
-        stack.scheduler.tell(Lost(header.request, 1, Failure(Code.WORKER_LOST, "it died")))
-        assert json.loads(await response.content.readline()) == {"error": "it died"}
-        assert await response.content.read() == b""
+@pytest.mark.parametrize("streams", [True, False])
+async def test_a_worker_lost_in_mid_stream_is_followed_by_one_that_goes_on(
+    stack: Stack, streams: bool
+) -> None:
+    def serve(header: Generate) -> None:
+        if header.attempt == 1:
+            stack.scheduler.worker(header).started(context_length=512).says("He", "", "llo ")
+            return
+        worker = stack.scheduler.worker(header, index=3).started()
+        stack.scheduler.workers[0].says("old")
+        worker.says("world").finished()
+
+    stack.scheduler.on_generate = serve
+    asking = asyncio.create_task(
+        stack.client.post("/api/chat", json=QUESTION | {"stream": streams})
+    )
+    relay = stack.frontend._relay
+    await until(lambda: relay._exchanges, "it is accepted")
+    await until(lambda: received(stack) == 3, "three tokens came")
+    (first,) = stack.scheduler.all(Generate)
+    failure = Failure(Code.WORKER_LOST, "it died")
+    stack.scheduler.tell(Lost(first.request, 1, failure, died=True, alone=True))
+    async with await asking as response:
+        lines = [json.loads(line) for line in (await response.read()).splitlines()]
+    texts = [line["message"]["content"] for line in lines]
+    assert texts == (["He", "llo ", "world", ""] if streams else ["Hello world"])
+    assert lines[-1]["eval_count"] == 4
+    parts = ("load_duration", "prompt_eval_duration", "eval_duration")
+    assert sum(lines[-1][part] for part in parts) <= lines[-1]["total_duration"]
+    first, second = stack.scheduler.all(Generate)
+    assert second == replace(first, attempt=2, suspect=True, context_length=512)
+    bodies = [decode(stack.scheduler.bodies[first.request, attempt]) for attempt in (1, 2)]
+    assert bodies[1] == replace(bodies[0], tokens=[7, 7, 7], released=6)
+    assert not relay._exchanges
+    assert relay._held_bytes == 0
 
 
 @pytest.mark.parametrize("shown", [True, False])
 async def test_missing_tokens_are_the_loss_of_the_attempt(stack: Stack, shown: bool) -> None:
     def serve(header: Generate) -> None:
-        worker = stack.scheduler.worker(header).started()
         if header.attempt == 1:
+            worker = stack.scheduler.worker(header).started()
             worker.says(*(["Hi"] if shown else [])).says("gap", skip=1)
         else:
-            worker.says("whole").finished()
+            stack.scheduler.worker(header, index=int(shown)).started().says("whole").finished()
 
     stack.scheduler.on_generate = serve
     *pieces, last = await stack.lines("/api/chat", QUESTION)
-    if shown:
-        assert [line["message"]["content"] for line in pieces] == ["Hi"]
-        assert "lost on its way" in last["error"]
-    else:
-        assert [line["message"]["content"] for line in pieces] == ["whole"]
+    texts = [line["message"]["content"] for line in pieces]
+    assert texts == (["Hi", "whole"] if shown else ["whole"])
+    assert last["eval_count"] == len(texts)
+    assert not stack.scheduler.all(Generate)[1].suspect
     await until(lambda: stack.scheduler.workers[0].cancelled, "the broken attempt is cancelled")
 
 
 async def test_an_end_that_counts_more_tokens_than_came_is_no_end(stack: Stack) -> None:
     stack.scheduler.on_generate = lambda header: (
-        stack.scheduler.worker(header).started().says("Hi").finished(eval_count=2)
+        stack.scheduler.worker(header, index=header.attempt - 1)
+        .started()
+        .says("Hi")
+        .finished(eval_count=2)
     )
-    *_, last = await stack.lines("/api/chat", QUESTION)
-    assert "lost on its way" in last["error"]
+    *pieces, last = await stack.lines("/api/chat", QUESTION)
+    assert ([line["message"]["content"] for line in pieces], last["eval_count"]) == (["Hi"] * 2, 2)
+
+
+async def test_the_bodies_of_requests_under_way_are_bounded(state: StateDirectory) -> None:
+    async with running(state, max_queue_bytes=6_000) as stack:
+        starting(stack, "Hi")
+        question = QUESTION | {"messages": [{"role": "user", "content": "x" * 3_000}]}
+        async with stack.client.post("/api/chat", json=question) as response:
+            await response.content.readline()
+            status, error, headers = await stack.request("POST", "/api/chat", json=question)
+            assert (status, "too much memory" in error["error"]) == (503, True)
+            assert int(headers["Retry-After"]) >= 1
+        await until(lambda: not stack.frontend._relay._exchanges, "the first one is abandoned")
+        answering(stack, "Hi")
+        assert (await stack.lines("/api/chat", question))[-1]["done"] is True
 
 
 async def test_a_new_scheduler_hears_of_everything_again(stack: Stack) -> None:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from pronk.frontend.exchange import MAX_ATTEMPTS, Phase
 from pronk.frontend.stream import Stream, Verdict
+from pronk.protocol.codec import decode, encode
 from pronk.protocol.errors import Code, PronkError
-from pronk.protocol.messages.generation import Caller, Chunk, Finished, FinishReason, Generate
+from pronk.protocol.messages.generation import (
+    Caller,
+    Chunk,
+    Finished,
+    FinishReason,
+    Generate,
+    GenerateBody,
+    Kind,
+    SamplingOptions,
+)
 
 REQUEST = "a" * 32
 HEADER = Generate(
@@ -25,8 +36,11 @@ HEADER = Generate(
 )
 
 
+BODY = encode(GenerateBody(Kind.CHAT, SamplingOptions(), prompt="hi"))
+
+
 def stream(limit: int = 10_000) -> Stream:
-    return Stream(HEADER, b"body", limit, lambda: None)
+    return Stream(HEADER, BODY, limit, lambda: None)
 
 
 def chunk(index: int, text: str, tokens: int = 1) -> Chunk:
@@ -95,24 +109,98 @@ async def test_what_a_slow_reader_leaves_is_bounded_in_bytes_and_in_pieces() -> 
     assert other.add(chunk(200, "x")) is Verdict.GOOD
 
 
-def test_another_attempt_is_made_once_and_never_after_something_was_shown() -> None:
+def body_of(one: Stream) -> GenerateBody:
+    return decode(one.body)
+
+
+def test_another_attempt_has_all_tokens_and_says_what_was_released() -> None:
     one = stream()
-    for attempt in range(2, MAX_ATTEMPTS + 1):
-        one.started("w" * 16)
-        assert one.try_again()
-        assert (one.header.attempt, one.phase, one.worker) == (attempt, Phase.WAITING, None)
-        assert one.body == b"body"
-    assert not one.try_again()
-    shown = stream()
-    shown.add(chunk(0, "x"))
-    assert not shown.try_again()
+    assert one.try_again()
+    assert (one.header.attempt, one.phase, one.worker) == (2, Phase.WAITING, None)
+    assert one.body == BODY, "nothing came: nothing is added"
+    one.add(chunk(0, "", tokens=4))
+    one.add(chunk(4, "héllo"))
+    assert one.try_again()
+    assert body_of(one) == replace(decode(BODY), tokens=[7] * 5, released=5)
+    assert one.add(chunk(4, "x")) is Verdict.GAP
+    assert one.add(chunk(5, "x")) is Verdict.GOOD
+    assert one.try_again()
+    assert body_of(one) == replace(decode(BODY), tokens=[7] * 6, released=6)
     ended = stream()
     ended.finish(finished(0))
     assert not ended.try_again()
+    assert ended.body == b""
 
 
-def test_held_back_tokens_of_a_lost_attempt_do_not_count_in_the_next() -> None:
+def test_another_attempt_is_read_in_the_context_that_the_first_one_had() -> None:
     one = stream()
-    one.add(chunk(0, "", tokens=4))
+    one.placed(2048)
     assert one.try_again()
-    assert one.add(chunk(0, "x")) is Verdict.GOOD
+    assert one.header.context_length is None, "nothing of the prompt has been read to the end"
+    one.placed(4096)
+    one.add(chunk(0, ""))
+    assert one.try_again()
+    assert one.header.context_length == 4096
+
+
+def test_only_a_death_that_counts_and_gets_no_further_is_held_against_a_request() -> None:
+    one = stream()
+    for _ in range(3):  # beside others
+        assert one.try_again(died=True)
+        assert one.header.suspect
+    assert one.try_again(died=True, alone=True)
+    one.add(chunk(0, "a"))
+    assert one.try_again(died=True, alone=True), "it had got further"
+    assert one.try_again(), "given back"
+    assert one.header.suspect, "which clears nobody"
+    assert not one.try_again(died=True, alone=True)
+    assert one.blamed
+
+
+def test_who_got_further_is_no_suspect_when_its_attempt_is_lost_alive() -> None:
+    one = stream()
+    assert one.try_again(died=True)
+    one.add(chunk(0, "a"))
+    assert one.try_again()
+    assert not one.header.suspect
+
+
+def test_no_request_is_tried_for_ever() -> None:
+    one = stream()
+    for attempt in range(1, MAX_ATTEMPTS):
+        one.add(chunk(attempt - 1, "a"))
+        assert one.try_again(died=True, alone=True)
+    one.add(chunk(MAX_ATTEMPTS - 1, "a"))
+    assert not one.try_again(died=True, alone=True)
+    assert not one.blamed
+
+
+async def test_the_accounts_of_several_attempts_include_the_pause() -> None:
+    one = stream()
+    one.started("w" * 16)
+    began = one.started_at
+    assert began
+    one.add(chunk(0, "a"))
+    await asyncio.sleep(0.01)
+    one.try_again(died=True)
+    one.started("v" * 16)
+    assert one.started_at == began
+    one.add(chunk(1, "b"))
+    one.finish(finished(2))
+    last = (await one.take()).finished
+    assert last
+    assert one.finished_at
+    assert last.prompt_eval_duration + last.eval_duration == one.finished_at - began
+    assert last.eval_duration >= 10_000_000
+    assert (last.eval_count, last.prompt_eval_count) == (2, 1)
+
+
+def test_an_attempt_that_brought_nothing_counts_as_waiting() -> None:
+    one = stream()
+    one.started("w" * 16)
+    first = one.started_at
+    one.try_again(died=True)
+    one.started("v" * 16)
+    assert first
+    assert one.started_at
+    assert one.started_at > first

@@ -26,8 +26,10 @@ from pronk.protocol.messages.generation import (
     Finished,
     FinishReason,
     Generate,
+    GenerateBody,
     Kind,
     PositionLogprobs,
+    SamplingOptions,
     TokenLogprob,
 )
 from pronk.workers.inference.llama import Model
@@ -117,7 +119,8 @@ def test_control_tokens_add_nothing_to_a_text_and_are_written_out_as_alternative
 
 
 def stream() -> Stream:
-    return Stream(HEADER, b"body", 10_000, lambda: None)
+    body = encode(GenerateBody(Kind.CHAT, SamplingOptions()))
+    return Stream(HEADER, body, 10_000, lambda: None)
 
 
 async def test_each_piece_of_text_brings_those_of_its_tokens() -> None:
@@ -164,12 +167,13 @@ async def test_no_text_is_lost_where_they_begin_late() -> None:
     assert len(taken.logprobs) == len(taken.pieces) == 2
 
 
-async def test_a_lost_attempts_tokens_do_not_come_back_in_the_next() -> None:
+async def test_those_whose_text_a_lost_attempt_held_back_come_with_the_next() -> None:
     one = stream()
     one.add(Chunk(REQUEST, 1, 0, [1], "", [position("a")]))
     assert one.try_again()
-    one.add(Chunk(REQUEST, 2, 0, [1], "a", [position("a")]))
-    assert (await one.take()).logprobs == [[position("a")]]
+    one.add(Chunk(REQUEST, 2, 1, [2], "ab", [position("b")]))
+    one.add(Chunk(REQUEST, 2, 2, [3], "c", [position("c")]))
+    assert (await one.take()).logprobs == [[position("a"), position("b")], [position("c")]]
 
 
 def test_what_waits_of_them_is_bounded() -> None:

@@ -323,10 +323,14 @@ def test_no_two_suspects_share_a_worker():
     assert decided(suspects, [replace(one, suspects=1)], TWO) == []
 
 
-def test_the_innocent_pass_a_suspect_that_has_to_wait():
+def test_nothing_follows_a_suspect_before_it_is_cleared():
     here = replace(ready("w0", free=4, running=1), suspects=1)
     waiting = [demand(1, suspect=True), demand(2)]
-    assert decided(waiting, [here], TWO) == [Dispatch(waiting[1].id, "w0")]
+    assert decided(waiting, [here], TWO) == []
+    other = ready("w1", on="g1", free=4, running=0)
+    # It goes where no other is, and whoever comes behind it nowhere.
+    assert decided(waiting, [here, other], TWO) == [Dispatch(waiting[0].id, "w1")]
+    assert decided(waiting[1:], [here, other], TWO) == [Dispatch(waiting[1].id, "w1")]
 
 
 # Cores

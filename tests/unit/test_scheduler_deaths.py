@@ -11,6 +11,7 @@ import pytest
 
 from pronk.protocol.codec import VERSION
 from pronk.protocol.errors import Code, PronkError
+from pronk.protocol.messages.failure import Failure
 from pronk.protocol.messages.fleet import (
     Hello,
     LoadedModel,
@@ -29,13 +30,15 @@ from pronk.protocol.messages.generation import (
 )
 from pronk.protocol.messages.placement import (
     Load,
+    LoadFailed,
     Outcome,
     Released,
+    Unload,
 )
 from pronk.protocol.process import new_incarnation, own_identity
 from pronk.scheduler import service
 from pronk.scheduler.service import Scheduler
-from support.stage import PATIENCE, A, Stage, StageMaker
+from support.stage import PATIENCE, A, B, Stage, StageMaker
 
 
 async def test_a_frontend_learns_what_nobody_works_on_any_more(
@@ -81,13 +84,62 @@ async def test_a_scheduler_that_stood_still_blames_nobody_else(
     beating.cancel()
 
 
-async def test_a_worker_that_dies_while_loading_fails_the_requests_for_its_model(stage: Stage):
+async def test_a_load_whose_worker_dies_is_tried_by_another(stage: Stage):
     worker, frontend = stage.worker(), stage.frontend()
     header = frontend.generate()
     await worker.expect(Load)
     worker.process.kill()
+    successor = stage.worker()
+    await successor.load()
+    assert (await successor.expect(Generate))[0] == header
+    assert frontend.received == []
+
+
+async def test_a_model_that_ends_three_workers_is_left_alone_for_a_while(make_stage: StageMaker):
+    stage = make_stage(load_cooldown=3)
+    frontend = stage.frontend()
+    header = frontend.generate()
+    for _ in range(3):
+        worker = stage.worker()
+        await worker.expect(Load)
+        assert frontend.received == []
+        worker.process.kill()
     failed: Failed = await frontend.expect(Failed)
     assert (failed.request, failed.failure.code) == (header.request, Code.LOAD_FAILED)
+    assert "died over it" in failed.failure.message
+    fresh = stage.worker()
+    other = frontend.generate(B)  # others are not concerned
+    await fresh.load()
+    assert (await fresh.expect(Generate))[0] == other
+    late = frontend.generate()
+    failed = await frontend.expect(Failed)
+    assert (failed.request, failed.failure.code) == (late.request, Code.LOAD_FAILED)
+    assert "3 times in a row" in failed.failure.message
+    assert failed.failure.retry_after
+    await asyncio.sleep(failed.failure.retry_after)
+    frontend.generate()
+    last = stage.worker()
+    await last.load()
+    await last.expect(Generate)
+
+
+async def test_a_file_that_cannot_be_loaded_costs_three_workers_and_no_more(stage: Stage):
+    frontend = stage.frontend()
+    reason = Failure(Code.LOAD_FAILED, "a could not be loaded: it is no model")
+    for _ in range(3):
+        worker = stage.worker()
+        frontend.generate()
+        await worker.expect(Load)
+        worker.send(LoadFailed(A, reason))
+        failed: Failed = await frontend.expect(Failed)
+        assert failed.failure == reason, "each is answered at once"
+        await worker.expect(Unload)
+        worker.process.kill()
+    blank = stage.worker()
+    frontend.generate()
+    failed = await frontend.expect(Failed)
+    assert failed.failure.message.startswith(reason.message)
+    assert blank.received == []
 
 
 async def test_a_load_that_takes_too_long_is_ended(make_stage: StageMaker):
@@ -111,7 +163,7 @@ async def test_a_worker_without_progress_is_killed_and_its_request_reported_lost
     await worker.expect(Generate)
     lost: Lost = await frontend.expect(Lost)
     beating.cancel()
-    assert lost.request == header.request
+    assert (lost.request, lost.died, lost.alone) == (header.request, True, True)
     assert await asyncio.to_thread(worker.process.wait, PATIENCE) == -signal.SIGKILL
 
 
@@ -122,8 +174,8 @@ async def test_the_death_of_a_worker_is_told_to_the_owner_of_each_request(stage:
     await worker.expect(Generate)
     worker.process.kill()
     lost: Lost = await frontend.expect(Lost)
-    assert (lost.request, lost.attempt) == (header.request, 1)
-    retry = frontend.generate(attempt=2)
+    assert (lost.request, lost.attempt, lost.died, lost.alone) == (header.request, 1, True, True)
+    retry = frontend.generate(attempt=2, suspect=True)
     successor = stage.worker()
     await successor.load()
     assert (await successor.expect(Generate))[0] == retry

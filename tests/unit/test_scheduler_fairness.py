@@ -108,11 +108,12 @@ async def test_what_was_begun_before_goes_first_and_is_never_refused(make_stage:
     stage = make_stage(max_queue=3)
     frontend = stage.frontend()
     waiting = [frontend.generate(caller="x") for _ in range(3)]
-    resumed = frontend.generate(caller="x", attempt=2)
-    assert (await frontend.expect(Failed)).request == waiting[-1].request
+    resumed = frontend.generate(caller="x", attempt=2)  # it takes nobody's place
+    beyond = frontend.generate(caller="x")
+    assert (await frontend.expect(Failed)).request == beyond.request
     worker = stage.worker()
     await worker.load()
-    assert await served(worker, 3) == [resumed, *waiting[:2]]
+    assert await served(worker, 4) == [resumed, *waiting]
 
 
 async def test_a_load_that_is_asked_for_twice_is_one(stage: Stage):

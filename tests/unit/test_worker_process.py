@@ -44,6 +44,7 @@ from pronk.protocol.messages.generation import (
 )
 from pronk.protocol.messages.library import ModelDetails, ModelFacts
 from pronk.protocol.messages.placement import (
+    Cleared,
     Load,
     Loaded,
     LoadFailed,
@@ -123,7 +124,7 @@ async def test_it_loads_and_answers_in_order(stage: Stage, reciter: Path) -> Non
     assert loaded.duration > 0
 
     request, attempt = stage.ask(chat())
-    assert await stage.reply.wait(Started) == Started(request, attempt, stage.worker)
+    assert await stage.reply.wait(Started) == Started(request, attempt, stage.worker, CONTEXT)
     tokens, text, end = await stage.answer()
     assert text == CHAIN
     assert isinstance(end, Finished)
@@ -179,11 +180,16 @@ async def test_another_attempt_goes_on_behind_the_tokens_of_the_first(
     await stage.load(reciter)
     stage.ask(chat())
     tokens, _, _ = await stage.answer()
+    await stage.inbox.wait(Released)
     sent = tokens[:5]  # it ends inside of é
     body = GenerateBody(
-        Kind.CHAT, SamplingOptions(), messages=[ChatMessage("user", "hello")], tokens=sent
+        Kind.CHAT,
+        SamplingOptions(),
+        messages=[ChatMessage("user", "hello")],
+        tokens=sent,
+        released=4,
     )
-    request, _ = stage.ask(body, attempt=2)
+    request, _ = stage.ask(body, attempt=2, suspect=True)
     rest, text = [], ""
     while True:
         message = await stage.reply.wait((Chunks, Finished))  # type: ignore[arg-type]
@@ -196,6 +202,45 @@ async def test_another_attempt_goes_on_behind_the_tokens_of_the_first(
     assert text == "éfghij"
     assert message.request == request
     assert message.eval_count == len(tokens)
+    assert await stage.inbox.wait((Cleared, Released)) == Cleared(request, 2)  # type: ignore[arg-type]
+    assert await stage.inbox.wait((Cleared, Released)) == Released(  # type: ignore[arg-type]
+        request, 2, Outcome.FINISHED, len(rest)
+    )
+
+
+async def test_another_attempt_first_releases_what_the_first_did_not(
+    stage: Stage, reciter: Path
+) -> None:
+    await stage.start_worker()
+    await stage.load(reciter)
+    stage.ask(chat())
+    tokens, _, _ = await stage.answer()
+    messages = [ChatMessage("user", "hello")]
+    body = GenerateBody(
+        Kind.CHAT, SamplingOptions(), messages=messages, tokens=tokens[:4], released=1
+    )
+    stage.ask(body, attempt=2)
+    rest, text, finished = await stage.answer(4)
+    assert (tokens[:4] + rest, text) == (tokens, CHAIN[1:])
+    assert finished.eval_count == len(tokens)
+    # The same where nothing is left to compute.
+    body = GenerateBody(
+        Kind.CHAT, SamplingOptions(), messages=messages, tokens=tokens, released=len(CHAIN) - 2
+    )
+    stage.ask(body, attempt=2)
+    assert (await stage.answer(len(tokens)))[:2] == ([], CHAIN[-2:])
+
+
+async def test_a_suspect_is_reported_until_it_has_got_further(stage: Stage, reciter: Path) -> None:
+    await stage.start_worker()
+    await stage.load(reciter)
+    request, attempt = stage.ask(endless(), attempt=2, suspect=True)
+    await stage.inbox.wait(Cleared)
+    stage.tell(WhoAreYou(stage.boot_id))
+    hello = await stage.inbox.wait(Hello)
+    assert [(run.request, run.attempt, run.suspect) for run in hello.requests] == [
+        (request, attempt, False)
+    ]
 
 
 async def test_what_it_cannot_take_is_given_back_at_once(stage: Stage, reciter: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Protocol
 
 from ...protocol.messages.generation import FinishReason
@@ -26,24 +26,34 @@ class Answer:
     """Turns tokens into the text that may be shown, and finds where it ends.
 
     The text is a function of the tokens: an answer that is given the tokens of an earlier attempt
-    first stands exactly where that attempt stood. The token by which the model ends its answer is
+    first stands exactly where that attempt stood, and `pending` is what that one did not release
+    although it could. The token by which the model ends its answer is
     one of them: it is counted and sent like the others, with whatever text was still held back.
     """
 
     def __init__(
-        self, vocabulary: Pieces, *, limit: int, stops: StopMatcher, before: Iterable[int] = ()
+        self,
+        vocabulary: Pieces,
+        *,
+        limit: int,
+        stops: StopMatcher,
+        before: Sequence[int] = (),
+        released: int = 0,
     ) -> None:
-        """`limit` is the largest number of tokens, at least 1; `before` an earlier attempt's."""
+        """`limit` is the largest number of tokens, at least 1; `before` are those of an earlier
+        attempt, and `released` the characters of text that it released with them.
+        """
         self.tokens: list[int] = []
         """So far, the ending one included."""
         self.reason: FinishReason | None = None
         """Why the answer is complete; None while it is not."""
         self._vocabulary = vocabulary
-        self._limit = limit
+        self._limit = max(limit, len(before))
         self._detokenizer = Detokenizer()
         self._stops = stops
-        for token in before:
-            self.accept(token)
+        text = [self.accept(token) for token in before]
+        self.pending = "".join(text)[released:]
+        """Text to release before the next token comes."""
 
     def accept(self, token: int) -> str:
         """Appends a token; returns the text that may be shown because of it."""

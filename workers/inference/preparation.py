@@ -121,5 +121,11 @@ class Preparation:
             count=len(body.tokens),
             shifted=len(tokens) < len(whole),
         )
-        answer = Answer(self._vocabulary, limit=limit, stops=stops, before=body.tokens)
+        answer = Answer(
+            self._vocabulary,
+            limit=limit,
+            stops=stops,
+            before=body.tokens,
+            released=body.released,
+        )
         return Prepared(sequence, answer, len(body.tokens), prompt, body.return_context)

@@ -202,6 +202,8 @@ class Replica:
             return
         request.prepared = prepared
         finished = isinstance(prepared, Prepared) and prepared.answer.reason
+        if isinstance(prepared, Prepared) and prepared.answer.pending and not request.outcome:
+            self._post([Chunk(*key, prepared.resumed, [], prepared.answer.pending)])
         if not (request.outcome or finished):
             self._thread.add(prepared if isinstance(prepared, EmbedJob) else prepared.sequence)
             return
