@@ -87,7 +87,11 @@ async def test_what_the_client_asks_for_reaches_the_worker(stack: Stack) -> None
     ranking = {"model": "demo", "query": "why", "documents": ["sky"]}
     await stack.request("POST", "/api/rerank", json=ranking)
     first, second, third = stack.scheduler.all(Embed)
-    assert (first.context_length, first.keep_alive, first.caller.subject) == (99, 60, "anonymous")
+    assert (first.context_length, first.keep_alive, first.caller.subject) == (
+        99,
+        60,
+        "anonymous@127.0.0.1",
+    )
     assert body_of(stack, first) == EmbedBody(["sky"], truncate=False, dimensions=7)
     assert body_of(stack, second) == EmbedBody(["sea"], normalize=False)
     assert body_of(stack, third) == EmbedBody(["sky"], query="why", normalize=False)
