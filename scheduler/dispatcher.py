@@ -109,6 +109,8 @@ class Dispatcher:
         if waiting.header.digest in fleet.facts:
             self.overview.add(waiting)
         self.advance_with()
+        if waiting.resumed:
+            return  # it was let in at its first attempt, and takes nobody's place
         while refused := fleet.to_refuse(settings.max_queue, settings.max_queue_bytes):
             others, waited = refused
             fleet.remove_waiting(others.key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
@@ -57,29 +58,13 @@ async def test_a_busy_model_gets_a_second_replica_where_cores_are_to_spare(make_
     running: RunningList = await frontend.expect(RunningList)
     (model,) = running.models
     assert (model.name, model.size, model.context_length) == ("a:latest", 2000, 2048)
-    now = stage.scheduler._fleet.workers[first.id].expires
-    later = stage.scheduler._fleet.workers[second.id].expires
+    # The first one was asked to stay for an hour, the second one for a minute.
     assert model.expires_at is not None
-    assert now > later
+    assert model.expires_at - time.time() > 3000
     assert first.received == second.received == []
     second.process.kill()
     await until(lambda: len(stage.scheduler._fleet.workers) == 1)
     assert third.request in {key[0] for key in stage.scheduler._fleet.waiting}
-
-
-async def test_no_second_replica_takes_the_first_ones_cores(make_stage: StageMaker):
-    stage = make_stage(workers=2, threads=2)
-    first, other, frontend = stage.worker(), stage.worker(), stage.frontend()
-    frontend.generate()
-    loading = await first_to_hear(first, other)
-    await loading.load()
-    await loading.expect(Generate)
-    frontend.generate(B)
-    idle = other if loading is first else first
-    await idle.load()
-    await idle.expect(Generate)
-    # Both compute: each has one of the two cores.
-    await until(lambda: loading.threads == 1)
 
 
 async def test_a_replica_gets_all_cores_when_it_is_the_only_one_that_works(make_stage: StageMaker):
