@@ -171,9 +171,8 @@ def _report(killer: Killer, load: Load, server: Server, memory: list[str]) -> No
     lost = sum(len(re.findall(r"attempt \d+ follows", log.read_text())) for log in logs)
     print(f"attempts that followed a lost one: {lost}")
     print(f"longest pause in an answer: {load.longest_pause:.1f} s")
-    print(
-        f"longest wait for the beginning of a stream: {load.longest_wait:.1f} s ({load.longest_waited})"
-    )
+    waited = f"{load.longest_wait:.1f} s ({load.longest_waited})"
+    print(f"longest wait for the beginning of a stream: {waited}")
     print("memory:")
     for line in memory:
         print(f"  {line}")
