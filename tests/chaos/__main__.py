@@ -44,6 +44,7 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, default=60.0, help="how long (60)")
     parser.add_argument("--seed", type=int, help="of everything random (a new one each time)")
+    parser.add_argument("--verbose", action="store_true", help="tell each deed as it is done")
     parser.add_argument("--clients", type=int, default=8, help="requests at a time (8)")
     arguments = parser.parse_args()
     seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
@@ -59,7 +60,7 @@ def main() -> int:
         )
         add_models(server)
         server.start()
-        faults = asyncio.run(_chaos(server, arguments.seconds, arguments.clients, seed))
+        faults = asyncio.run(_chaos(server, arguments, seed))
         status = server.stop()
         server.process = None
         if status:
@@ -77,7 +78,7 @@ def main() -> int:
     return 1 if faults else 0
 
 
-async def _chaos(server: Server, seconds: float, clients: int, seed: int) -> list[str]:
+async def _chaos(server: Server, arguments: argparse.Namespace, seed: int) -> list[str]:
     """Everything between start and stop; returns what was wrong."""
     dice = random.Random(seed)
     questions = await learn(server.port, unanswered(dice))
@@ -87,12 +88,12 @@ async def _chaos(server: Server, seconds: float, clients: int, seed: int) -> lis
         if question.model == "reciter" and question.text != recited(question)
     ]
     load = Load(server.port, questions, random.Random(seed + 1))
-    killer = Killer(server, load, random.Random(seed + 2))
+    killer = Killer(server, load, random.Random(seed + 2), verbose=arguments.verbose)
     watch = Watch(server)
-    loading = asyncio.create_task(load.run(clients))
+    loading = asyncio.create_task(load.run(arguments.clients))
     watching = asyncio.create_task(watch.run())
     killing = asyncio.create_task(killer.run())
-    await asyncio.wait({killing, loading, watching}, timeout=seconds)
+    await asyncio.wait({killing, loading, watching}, timeout=arguments.seconds)
     load.stop()
     await _end(killing)
     await loading
@@ -170,7 +171,8 @@ def _report(killer: Killer, load: Load, server: Server, memory: list[str]) -> No
     lost = sum(len(re.findall(r"attempt \d+ follows", log.read_text())) for log in logs)
     print(f"attempts that followed a lost one: {lost}")
     print(f"longest pause in an answer: {load.longest_pause:.1f} s")
-    print(f"longest wait for its beginning: {load.longest_wait:.1f} s")
+    waited = f"{load.longest_wait:.1f} s ({load.longest_waited})"
+    print(f"longest wait for the beginning of a stream: {waited}")
     print("memory:")
     for line in memory:
         print(f"  {line}")

@@ -174,7 +174,10 @@ class Load:
         self.faults: list[str] = []
         self.longest_pause = 0.0
         self.longest_wait = 0.0
-        """The longest time until a first piece."""
+        """The longest time until the first piece of a stream."""
+        self.longest_waited = ""
+        """Who waited so long, and when."""
+        self._began = time.monotonic()
         self.doomed: list[tuple[float, int]] = []
         """When a frontend was killed that had a client's port, and which."""
         self.killed: list[float] = []
@@ -209,8 +212,10 @@ class Load:
             return ending, f"{error}, after {len(request.text)} characters"
         except OSError as error:  # not even a connection
             return Ending.BROKEN, str(error)
-        if request.first:
-            self.longest_wait = max(self.longest_wait, request.first - request.began)
+        wait = request.first - request.began if question.streamed else 0.0
+        if wait > self.longest_wait:
+            self.longest_wait = wait
+            self.longest_waited = f"{question.model}, from second {request.began - self._began:.0f}"
         self.longest_pause = max(self.longest_pause, request.pause)
         ending, detail = request.judge()
         return (Ending.BLAMED, "") if self._is_blamed(request) else (ending, detail)

@@ -48,7 +48,11 @@ DEEDS = (
 class Killer:
     """Does one deed after the other until it is cancelled."""
 
-    def __init__(self, server: Server, load: Load, dice: random.Random) -> None:
+    def __init__(
+        self, server: Server, load: Load, dice: random.Random, *, verbose: bool = False
+    ) -> None:
+        self._verbose = verbose
+        self._began = time.monotonic()
         self._server = server
         self._load = load
         self._dice = dice
@@ -71,6 +75,9 @@ class Killer:
                     with contextlib.suppress(psutil.NoSuchProcess):
                         self._do(verb, role, victim)
                         self.deeds[f"{verb} {role}"] += 1
+                        if self._verbose:
+                            second = time.monotonic() - self._began
+                            print(f"{second:6.1f} s  {verb} {role} {victim.pid}", flush=True)
         finally:
             for task in self._continuing:
                 task.cancel()
