@@ -30,11 +30,13 @@ ENDLESS = {
 def make_endless(make_server: ServerMaker) -> ServerMaker:
     """Servers whose library has `endless`, which counts until its 32,768 tokens are full ten times.
 
-    Their models have one slot, so that a second request has to wait.
+    Their models have one slot, and `endless` one replica, so that a second request has to wait.
     """
+    one_replica = '{"endless": {"max_replicas": 1}}'
 
     def make(**settings: str) -> Server:
-        server = make_server(start=False, PRONK_NUM_PARALLEL="1", **settings)
+        alone = {"PRONK_NUM_PARALLEL": "1", "PRONK_MODEL_LIMITS": one_replica}
+        server = make_server(start=False, **alone, **settings)
         weights = server.root / "endless.gguf"
         write_reciting_model(weights, ["01234567890"], context=32768)
         add_model(server.models, "endless", weights)
