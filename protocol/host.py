@@ -101,3 +101,10 @@ def _room(group: Path) -> int | None:
     # Pages of files are given up where the room is needed.
     files = statistics.get("active_file", 0) + statistics.get("inactive_file", 0)
     return max(0, limit - used + files)
+
+
+def usable_threads(asked: int) -> int:
+    """How many threads to compute with where so many are asked for: at least one, and never more
+    than the host has processors, because those would only wait for each other.
+    """
+    return max(1, min(asked, os.cpu_count() or 1))

@@ -17,6 +17,7 @@ import numpy as np
 
 from ...protocol.deadline import deadline_exceeded, is_over
 from ...protocol.errors import Code, PronkError
+from ...protocol.host import usable_threads
 from ...protocol.messages.embedding import Embed, Embedded
 from ...protocol.messages.failure import Failure
 from ...protocol.messages.generation import Failed
@@ -66,7 +67,7 @@ class Embedder:
         An encoder is made ready at once. Raises `PronkError` (LOAD_FAILED) with llama.cpp's reason.
         """
         self._model = model
-        self._threads = max(threads, 1)
+        self._threads = usable_threads(threads)
         self.context_length = min(context_length, model.trained_context or context_length)
         """Tokens that a text may have."""
         self.steps = 0
@@ -90,7 +91,7 @@ class Embedder:
 
     def set_threads(self, threads: int) -> None:
         """Computes with so many threads from the next step on."""
-        self._threads = max(threads, 1)
+        self._threads = usable_threads(threads)
         if self._context:
             self._context.set_threads(self._threads)
 

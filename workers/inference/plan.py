@@ -5,6 +5,7 @@ A replica and a dry run follow the same plan, so that what one takes is what the
 
 from __future__ import annotations
 
+from ...protocol.host import usable_threads
 from ...protocol.messages.placement import Load
 from .batching import GRID
 from .capacity import slots_for
@@ -29,7 +30,7 @@ def plan_context(model: Model, load: Load) -> ContextPlan:
     return ContextPlan(
         slots=slots,
         length=length,
-        threads=max(load.threads, 1),
+        threads=usable_threads(load.threads),
         batch=max(load.batch, slots + GRID),
         cache_type=footprint.cache_type,
         flash_attention=load.flash_attention,

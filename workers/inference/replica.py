@@ -160,7 +160,7 @@ class Replica:
 
         model = Model(Path(load.model.weights), offload_of(load))
         length = context_length(model, load)
-        embedder = Embedder(model, length, max(load.threads, 1))
+        embedder = Embedder(model, length, load.threads)
         engine = None
         if model.generates:
             engine = Engine(model, plan_context(model, load), load.cache_memory)

@@ -15,6 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import Code, PronkError
+from ...protocol.host import usable_threads
 from ...protocol.messages.embedding import Embed
 from ...protocol.messages.placement import SetThreads
 from .embedding_inputs import EmbedInputs
@@ -45,7 +46,7 @@ class Computers:
     def set_threads(self, threads: int) -> None:
         """Computes with so many threads from the next step on."""
         if self.engine:
-            self.engine.context.set_threads(max(threads, 1))
+            self.engine.context.set_threads(usable_threads(threads))
         self.embedder.set_threads(threads)
 
     @property
