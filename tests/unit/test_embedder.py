@@ -283,6 +283,11 @@ def test_a_model_that_ranks_scores_each_document(encoder: BenchMaker) -> None:
     assert not np.allclose(scores, other, atol=1e-3)
 
 
+def test_a_request_without_any_text_is_refused(encoder: BenchMaker) -> None:
+    with pytest.raises(PronkError, match="no input"):
+        encoder().preparer.prepare(EmbedBody([]), None)
+
+
 def test_a_document_that_is_too_long_is_cut_and_the_query_is_not(encoder: BenchMaker) -> None:
     bench = encoder(pooling=gguf.PoolingType.RANK)
     body = EmbedBody(["sky " * 100], query="sea sea sea")

@@ -93,6 +93,8 @@ class InputPreparer:
                 Code.INVALID_REQUEST,
                 "the model ranks documents and has no vectors; use it with /api/rerank",
             )
+        if not body.inputs:
+            raise PronkError(Code.INVALID_REQUEST, "there is no input; send some text")
         limit = min(self._context_length, context_length or self._context_length)
         tokens: list[list[int]] = []
         for position, text in enumerate(body.inputs, start=body.first):
