@@ -28,7 +28,10 @@ def threads_of(computers: Computers) -> tuple[int, int]:
     return llama_cpp.llama_n_threads(handle), llama_cpp.llama_n_threads_batch(handle)
 
 
-def test_all_contexts_change_and_later_ones_begin_so(computers: Computers):
+def test_all_contexts_change_and_later_ones_begin_so(
+    computers: Computers, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
     assert threads_of(computers) == (1, 1)
     computers.set_threads(3)
     assert threads_of(computers) == (3, 3)
@@ -38,6 +41,8 @@ def test_all_contexts_change_and_later_ones_begin_so(computers: Computers):
     assert llama_cpp.llama_n_threads(context._handle) == 2
     computers.set_threads(0)  # nobody computes with none
     assert threads_of(computers) == (1, 1)
+    computers.set_threads(2**63 - 1)  # nor with more than there are processors
+    assert threads_of(computers) == (3, 3)
 
 
 def test_a_logit_is_the_same_with_any_number_of_threads(computers: Computers):
