@@ -26,8 +26,9 @@ run: $(VENV)/.installed ## install on first use, then serve on 127.0.0.1:11434 u
 demo: $(VENV)/.installed ## start a server on a free port, ask the built-in model once, stop
 	@$(BIN)/pronk demo
 
+# Three at a time on two cores: many tests wait for a process more than they compute.
 test: $(VENV)/.installed-test ## run the tests (up to 6 minutes on two cores)
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
 
 test-chaos: $(VENV)/.installed-test ## kill processes at random, under load (ARGS="--seconds 300 --seed 7")
 	@PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)
