@@ -38,6 +38,15 @@ class ModelLimits(BaseModel):
             raise ValueError("min_replicas is more than max_replicas")
         return self
 
+    @property
+    def most(self) -> float:
+        """Replicas that there may be at a time."""
+        return float("inf") if self.max_replicas is None else self.max_replicas
+
+
+NO_LIMITS = ModelLimits()
+"""What holds for a model of which nothing is said."""
+
 
 class CallerClass(BaseModel):
     """Callers whose waiting requests have the same weight."""

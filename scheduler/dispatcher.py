@@ -109,8 +109,6 @@ class Dispatcher:
         if waiting.header.digest in fleet.facts:
             self.overview.add(waiting)
         self.advance_with()
-        if waiting.resumed:
-            return  # it was let in at its first attempt, and takes nobody's place
         while refused := fleet.to_refuse(settings.max_queue, settings.max_queue_bytes):
             others, waited = refused
             fleet.remove_waiting(others.key)
@@ -223,8 +221,6 @@ class Dispatcher:
         if worker.state is not WorkerState.BLANK:
             return  # a job of its own came first; the next look finds another one
         facts = self._fleet.facts[action.digest]
-        if worker.remote:  # it has neither these devices nor this memory
-            action = replace(action, shares=(), layers=0, slots=0, taken={})
         load = load_of(facts, action.context_length, self._settings)
         load = replace(
             load,

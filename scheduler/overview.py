@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..protocol.limits import NO_LIMITS, ModelLimits
 from ..protocol.messages.generation import Generate
 from ..protocol.settings import Settings
 from .devices import Devices
@@ -11,7 +12,6 @@ from .fleet import Fleet, Waiting, Worker, now
 from .footprint import Footprints
 from .policies.assignment import decide
 from .policies.board import Board, Rules
-from .policies.limits import NO_LIMITS, ModelLimits
 from .policies.loading import context_for, gpu_for, layers_for, load_of, threads_for
 from .policies.resources import Footprint
 from .policies.turns import FairTurns
@@ -127,10 +127,7 @@ class Overview:
         if facts is None or not self._settings.model_limits:
             return NO_LIMITS
         if digest not in self._limits:
-            limits = self._settings.limits_of(facts.name)
-            self._limits[digest] = ModelLimits(
-                limits.min_replicas, limits.max_replicas, tuple(limits.devices), limits.preload
-            )
+            self._limits[digest] = self._settings.limits_of(facts.name)
         return self._limits[digest]
 
     def _rules(self) -> Rules:

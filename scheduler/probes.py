@@ -12,7 +12,6 @@ from uuid import uuid4
 
 from ..protocol.doors import Doors
 from ..protocol.messages.devices import Discover, Discovered, JobFailed, Measure, Measured
-from ..protocol.process import own_identity
 from .devices import Devices
 from .fleet import Fleet, Worker, now
 from .footprint import Footprints
@@ -46,7 +45,6 @@ class Probes:
         self._jobs: dict[str, Discover | Measure] = {}
         """By worker."""
         self._watch: GpuWatch | None = None
-        self._host = own_identity().host_boot_id
 
     def close(self) -> None:
         """Watches nothing any more."""

@@ -264,7 +264,7 @@ class _Serving:
         """
         board = self._look.board
         limits = board.limits(model.digest)
-        wishes = Wishes(demand.num_gpu, demand.main_gpu, board.rules.spread, limits.devices)
+        wishes = Wishes(demand.num_gpu, demand.main_gpu, board.rules.spread, tuple(limits.devices))
         footprint = None
         for context in dict.fromkeys((model.queue.largest, demand.context_length)):
             footprint = board.footprints(model.digest, context)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ...protocol.limits import NO_LIMITS, ModelLimits
 from ...protocol.messages.devices import DeviceKind
-from .limits import NO_LIMITS, ModelLimits
 from .placement import Placement, Wishes, place
 from .resources import DeviceView, Footprint
 from .routing import PrefixIndex

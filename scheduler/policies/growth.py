@@ -80,7 +80,7 @@ def _one_more(look: Look, digest: str, context: int, there: int) -> bool:
     avoid = frozenset(name for view in holders for name in view.taken) | {
         name for name, replicas in board.busy.items() if replicas
     }
-    wishes = Wishes(None, None, False, board.limits(digest).devices)
+    wishes = Wishes(None, None, False, tuple(board.limits(digest).devices))
     ideal = board.ideal(digest, footprint, wishes)
     if ideal is None:
         return False

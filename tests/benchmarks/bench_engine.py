@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
 from collections.abc import Callable
 
 from support.models import ensure_model
@@ -22,7 +21,7 @@ from .memory import memory
 from .overhead import overhead
 from .prompts import first_token, second_turn, system_prompt
 from .speed import holes, structured, widths
-from .stand import Plan, line, say
+from .stand import Plan, print_table
 
 ROWS: dict[str, Callable[[Plan], None]] = {
     "widths": widths,
@@ -53,11 +52,7 @@ def main() -> None:
     for model in plan.models:
         ensure_model(model)  # type: ignore[arg-type]
     print(f"{plan.threads} threads, medians of {plan.rounds} rounds")
-    line("model", "", "found", "beside", "ratio (range)", "bound")
-    for row in given.rows:
-        began = time.monotonic()
-        ROWS[row](plan)
-        say(f"{row} took {time.monotonic() - began:.0f} s")
+    print_table(ROWS, given.rows, plan)
 
 
 if __name__ == "__main__":

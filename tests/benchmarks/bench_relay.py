@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -24,7 +23,7 @@ from support.server import Server, servers
 from .bare import Bare
 from .flood import flood
 from .load import run
-from .stand import line, ratio_with_spread, say
+from .stand import line, print_table, ratio_with_spread, say
 
 ECHOING = {"PRONK_ECHO_MODEL": "on", "PRONK_DEMO_MODEL": "off", "PRONK_KEEP_ALIVE": "-1"}
 PACED = 25_600
@@ -188,11 +187,7 @@ def main() -> None:
     given = parser.parse_args()
     plan = Plan(tuple(given.clients), given.rounds, given.tokens)
     print(f"medians of {plan.rounds} rounds")
-    line("model", "", "found", "beside", "ratio (range)", "bound")
-    for row in given.rows:
-        began = time.monotonic()
-        ROWS[row](plan)
-        say(f"{row} took {time.monotonic() - began:.0f} s")
+    print_table(ROWS, given.rows, plan)
 
 
 if __name__ == "__main__":

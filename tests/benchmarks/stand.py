@@ -6,15 +6,18 @@ import random
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from support.library import add_model
 from support.models import ensure_model
 from support.server import Server, servers
+
+P = TypeVar("P")
 
 MODEL = "bench"
 GREEDY = {"temperature": 0, "repeat_penalty": 1.0}
@@ -39,6 +42,15 @@ def say(text: str) -> None:
 def line(model: str, what: str, found: str, beside: str, ratio: str, bound: str) -> None:
     """One line of the table."""
     print(f"{model:>5}  {what:<44} {found:>14} {beside:>18} {ratio:>21}  {bound}", flush=True)
+
+
+def print_table(rows: Mapping[str, Callable[[P], None]], wanted: Iterable[str], plan: P) -> None:
+    """The table's head, and the rows that are wanted, each with the time that it took."""
+    line("model", "", "found", "beside", "ratio (range)", "bound")
+    for row in wanted:
+        began = time.monotonic()
+        rows[row](plan)
+        say(f"{row} took {time.monotonic() - began:.0f} s")
 
 
 def ratio_with_spread(ratios: Sequence[float]) -> str:

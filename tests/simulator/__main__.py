@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from pronk.protocol.limits import ModelLimits
 from pronk.scheduler.policies import eviction, growth, replicas
-from pronk.scheduler.policies.limits import ModelLimits
 
 from . import traces
 from .report import HEADER, line

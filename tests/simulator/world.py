@@ -19,12 +19,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
+from pronk.protocol.limits import NO_LIMITS, ModelLimits
 from pronk.protocol.messages.devices import DeviceKind
 from pronk.protocol.recent import Recent
 from pronk.scheduler.policies.assignment import decide
 from pronk.scheduler.policies.board import Board, Rules
 from pronk.scheduler.policies.fairness import FairQueue
-from pronk.scheduler.policies.limits import NO_LIMITS, ModelLimits
 from pronk.scheduler.policies.resources import DeviceView, Footprint
 from pronk.scheduler.policies.turns import FairTurns
 from pronk.scheduler.policies.views import (

@@ -105,4 +105,4 @@ def _strategy(schema: Any, definitions: dict[str, Any]) -> st.SearchStrategy[Any
             return st.one_of([inner(choice) for choice in schema["choices"]])
         case "dataclass":
             return _dataclass(schema, definitions, {})
-    raise NotImplementedError(schema["type"])
+    raise AssertionError(f"no values are drawn for {schema['type']!r}")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from pronk.protocol.limits import ModelLimits
 from pronk.scheduler.policies import assignment
 from pronk.scheduler.policies.board import Rules
 from pronk.scheduler.policies.eviction import SHORTEST_STAY
-from pronk.scheduler.policies.limits import ModelLimits
 from pronk.scheduler.policies.replicas import GROW_AFTER, SURPLUS_IDLE, UNUSED
 from pronk.scheduler.policies.resources import DeviceView, Footprint
 from pronk.scheduler.policies.views import (
@@ -149,7 +149,7 @@ def test_a_model_has_no_more_replicas_than_its_limit(most: int | None, number: i
 
 
 def test_a_model_is_pinned_to_its_devices():
-    limits = ModelLimits(devices=("g1",))
+    limits = ModelLimits(devices=["g1"])
     one = decided([demand(1)], [blank("w0")], TWO, limits=lambda digest: limits)
     assert loads(one) == [("w0", A, ["g1"])]
     busy = [ready("w0", on="g1"), blank("w1")]

@@ -9,8 +9,8 @@ from simulator import traces
 from simulator.report import percentile, waits
 from simulator.world import GIB, Model, World, gpus, processors
 
+from pronk.protocol.limits import ModelLimits
 from pronk.scheduler.policies.eviction import stays_until
-from pronk.scheduler.policies.limits import ModelLimits
 from pronk.scheduler.policies.views import Action, Dispatch, EndReplica, LoadModel, WorkerState
 
 HOUR = 3600.0
