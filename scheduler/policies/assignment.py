@@ -323,7 +323,7 @@ class _Serving:
         for worker in board.elsewhere:
             if worker not in look.given and digest not in board.workers[worker].lacks:
                 look.given.add(worker)
-                look.actions.append(LoadModel(worker, digest, context))
+                look.actions.append(LoadModel(worker, digest, context, cores=False))
                 board.starved.discard(digest)
                 board.unclaim(digest)
                 return True

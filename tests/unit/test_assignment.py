@@ -255,5 +255,7 @@ def test_a_worker_of_another_host_loads_what_finds_no_worker_here_and_takes_noth
         ("there", "n"),
     ]
     assert actions[-1] == LoadModel("there", "n", 1)
+    assert isinstance(actions[-1], LoadModel)
+    assert not actions[-1].cores, "those of this host are not what it computes on"
     lacking = WorkerView("there", WorkerState.BLANK, remote=True, lacks=frozenset({"m"}))
     assert assign([first], [lacking]) == []
