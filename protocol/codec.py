@@ -30,7 +30,7 @@ from .messages.generation import Chunks
 _pack: Callable[..., bytes] = cast(Any, msgpack).packb
 _unpack: Callable[..., Any] = cast(Any, msgpack).unpackb
 
-VERSION = 3
+VERSION = 4
 """Version of the schema. Peers of another version are refused at their `Hello`."""
 
 MAX_HEADER = 8 * 1024 * 1024

@@ -32,6 +32,11 @@ class Code(StrEnum):
     """The client read so slowly that its waiting text passed the bound."""
     DEADLINE_EXCEEDED = "deadline_exceeded"
     """The request took longer than it may."""
+    STORAGE_FULL = "storage_full"
+    """The disk of the library has no room for it."""
+    REGISTRY_FAILED = "registry_failed"
+    """A registry that models come from refused, could not be reached, or sent what it should not
+    have."""
     NOT_IMPLEMENTED = "not_implemented"
     """The API has it, this version of Pronk does not."""
     CANCELLED = "cancelled"
@@ -55,6 +60,8 @@ _HTTP_STATUS = {
     Code.WORKER_LOST: 500,
     Code.SLOW_CLIENT: 408,
     Code.DEADLINE_EXCEEDED: 504,
+    Code.STORAGE_FULL: 507,
+    Code.REGISTRY_FAILED: 502,
     Code.NOT_IMPLEMENTED: 501,
     Code.CANCELLED: 499,
     Code.INTERNAL: 500,

@@ -58,6 +58,11 @@ class StateDirectory:
         return f"ipc://{self._socket('store')}"
 
     @property
+    def uploads(self) -> str:
+        """Where the store worker takes files."""
+        return f"ipc://{self._socket('uploads')}"
+
+    @property
     def control(self) -> str:
         """Where the scheduler is reached by an operator."""
         return f"ipc://{self._socket('control')}"

@@ -6,6 +6,8 @@
 - `generation`: one request's life, between frontend, scheduler and worker
 - `embedding`: the same for texts that become vectors
 - `library`: questions to the store
+- `changes`: what the store is to change, and how far it is
+- `uploads`: files on their way to the store
 - `status`: questions to the scheduler
 - `control`: an operator's questions to the scheduler, and draining
 
@@ -16,11 +18,33 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import control, devices, embedding, fleet, generation, library, placement, status
+from . import (
+    changes,
+    control,
+    devices,
+    embedding,
+    fleet,
+    generation,
+    library,
+    placement,
+    status,
+    uploads,
+)
 
 MESSAGES: dict[str, type[Any]] = {
     message.__name__: message
-    for module in (fleet, placement, devices, generation, embedding, library, status, control)
+    for module in (
+        fleet,
+        placement,
+        devices,
+        generation,
+        embedding,
+        library,
+        changes,
+        uploads,
+        status,
+        control,
+    )
     for message in module.MESSAGES
 }
 """Message classes by the name that stands on the wire."""

@@ -9,8 +9,10 @@ questions here can be asked again without harm, so an asker repeats one that was
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
+from .changes import ModelMessage
 from .failure import Failure
 from .fields import Count, Digest, Flag, Label, Number, RequestId, Text
 
@@ -25,6 +27,31 @@ class ModelDetails:
     families: list[Label]
     parameter_size: Label
     quantization_level: Label
+
+
+class PartKind(StrEnum):
+    """What a file is to the model that it belongs to, in the words of Ollama's media types."""
+
+    ADAPTER = "adapter"
+    """LoRA weights in GGUF, which are added to the model's own."""
+    PROJECTOR = "projector"
+    TEMPLATE = "template"
+    """The Modelfile's TEMPLATE."""
+    SYSTEM = "system"
+    """The system message of conversations that have none."""
+    MESSAGES = "messages"
+    """Messages that precede each conversation, as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPart:
+    """A file of a model beside its weights, for the worker that loads it."""
+
+    kind: PartKind
+    path: Text
+    blob: Digest
+    """The file's own digest, by which a worker finds it on another host."""
+    size: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +73,11 @@ class ModelFacts:
     """What the model's Modelfile sets: options of requests that name none, and of loading."""
     blob: Digest | None = None
     """The GGUF file's own digest, by which a worker finds it on another host."""
+    parts: list[ModelPart] = field(default_factory=list[ModelPart])
+    """In the manifest's order. Of texts of one kind, the last one counts."""
+    renderer: Label = ""
+    """Ollama's name for code of its own that writes the prompt in the template's place; empty where
+    the template does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +169,11 @@ class ModelShown:
     modified_at: Number
     tensors: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """Name, type and shape of each tensor; only when `verbose`."""
+    projector_info: dict[str, Any] = field(default_factory=dict[str, Any])
+    messages: list[ModelMessage] = field(default_factory=list[ModelMessage])
+    requires: Label = ""
+    renderer: Label = ""
+    parser: Label = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import pytest
 
 from pronk.protocol.errors import Code
 from pronk.protocol.messages import (
+    changes,
     control,
     devices,
     embedding,
@@ -22,6 +23,7 @@ from pronk.protocol.messages import (
     library,
     placement,
     status,
+    uploads,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,6 +78,8 @@ def test_the_protocol_page_lists_every_field_of_every_message():
         generation,
         embedding,
         library,
+        changes,
+        uploads,
         status,
         control,
     )
