@@ -39,6 +39,7 @@ from .errors import Code, PronkError
 from .limits import CallerClass, ModelLimits, canonical_limits, one_class_each
 from .messages.placement import CacheType, FlashAttention
 from .names import parse_name
+from .registries import RegistryAccess, canonical_registries
 from .sizes import parse_size
 from .state import StateDirectory
 from .tcp import join_tcp, split_tcp
@@ -294,6 +295,20 @@ class Settings(BaseSettings):
     name>]` of the file (or all of them as JSON in the variable). A caller whom no class names has
     the weight 1."""
 
+    registries: dict[str, RegistryAccess] = Field(
+        default_factory=dict,
+        validation_alias=AliasChoices("PRONK_REGISTRIES", "registries", "registry"),
+    )
+    """What holds for one registry of models, in a table `[registry."its host"]` of the file (or all
+    of them as JSON in the variable). Passwords and tokens may also lie in the keyring of the user
+    that the server runs as: `keyring set pronk its-host`, where the secret is `user:password` or a
+    token."""
+
+    @field_validator("registries")
+    @classmethod
+    def _by_host(cls, value: dict[str, RegistryAccess]) -> dict[str, RegistryAccess]:
+        return canonical_registries(value)
+
     @field_validator("model_limits")
     @classmethod
     def _canonical(cls, value: dict[str, ModelLimits]) -> dict[str, ModelLimits]:
@@ -505,7 +520,8 @@ def _first_problem(error: ValidationError, overrides: dict[str, Any]) -> str:
     first = place[0]
     field = _field_of(first)
     message = problem["msg"].removeprefix("Value error, ")
-    given = _shown(problem["input"])
+    # Part of what is said of a registry is secret, and any part of it may be in the wrong place.
+    given = "…" if field == "registries" else _shown(problem["input"])
     if field and not ({field, *variables_of(field)} & overrides.keys()):
         own = is_in_environment(field)
     else:
