@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell getconf _NPROCESSORS_ONLN)
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-chaos lint format simulate bench bench-engine bench-relay \
+.PHONY: help run demo test test-registry test-chaos lint format simulate bench bench-engine bench-relay \
   bench-scheduler clean
 
 help: ## show this list
@@ -29,6 +29,9 @@ demo: $(VENV)/.installed ## start a server on a free port, ask the built-in mode
 # Three at a time on two cores: many tests wait for a process more than they compute.
 test: $(VENV)/.installed-test ## run the tests (up to 6 minutes on two cores)
 	@$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
+
+test-registry: $(VENV)/.installed-test ## pull, push and hostile registries (needs docker-registry)
+	@$(BIN)/python -m pytest -n 2 tests/registry $(ARGS)
 
 test-chaos: $(VENV)/.installed-test ## kill processes at random, under load (ARGS="--seconds 300 --seed 7")
 	@PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)
