@@ -39,7 +39,6 @@ class Download:
     def __init__(
         self,
         repository: Repository,
-        digest: str,
         partial: Partial,
         *,
         connections: int,
@@ -48,7 +47,6 @@ class Download:
         tell: Callable[[int], None],
     ) -> None:
         self._repository = repository
-        self._digest = digest
         self._partial = partial
         self._most = connections
         self._terms = terms
@@ -83,7 +81,7 @@ class Download:
                 self._begin()
                 await self._wait(digesting)
                 self._collect()
-            return await digesting == self._digest
+            return await digesting == self._partial.digest
         finally:
             await _ended([digesting, *self._running])
             if self._settling:
@@ -137,7 +135,7 @@ class Download:
         wish = error.retry_after if isinstance(error, RegistryBusy) else None
         pause = self._patience.failed(wish)
         if pause is None:
-            raise given_up(error, f"sha256:{self._digest}")
+            raise _given_up(error, self._partial.digest)
         self._round += 1
         self._width = max(1, self._width // 2)
         self._not_before = self._loop.time() + pause
@@ -146,7 +144,7 @@ class Download:
         """One request: fetches a piece and writes it."""
         size = self._plan.size
         part = (piece.start, piece.end) if piece.end - piece.start < size else ()
-        async with self._repository.read_blob(self._digest, *part) as stream:
+        async with self._repository.read_blob(self._partial.digest, *part) as stream:
             if stream.total not in (None, size):
                 raise ConnectionBroken(f"it has {stream.total} bytes there instead of {size}")
             skipped = 0
@@ -212,7 +210,7 @@ class Download:
                 self._grown.clear()
                 await self._grown.wait()
                 continue
-            if digest := await self._in_thread(self._partial.digest, upto):
+            if digest := await self._in_thread(self._partial.follow, upto):
                 return digest
             done = upto
 
@@ -264,14 +262,13 @@ class _Writing:
             task.result()
 
 
-def given_up(error: Exception, what: str) -> PronkError:
-    """The end of somebody's patience."""
+def _given_up(error: Exception, digest: str) -> PronkError:
     reason = error.message if isinstance(error, PronkError) else "the registry fell silent"
-    again = error.retry_after if isinstance(error, PronkError) else None
     return PronkError(
         Code.REGISTRY_FAILED,
-        f"{what} could not be fetched: {reason}; what has arrived is kept, pull again to go on",
-        retry_after=again,
+        f"sha256:{digest} could not be fetched: {reason}; what has arrived is kept, pull again to "
+        "go on",
+        retry_after=error.retry_after if isinstance(error, PronkError) else None,
     )
 
 

@@ -29,6 +29,8 @@ from typing import Any
 
 import orjson
 
+from ..disk import FILE_MODE, is_regular, sync_directory
+from ..files import Damaged, read_small
 from .ranges import Ranges
 
 _VERSION = 1
@@ -99,13 +101,13 @@ class Journal:
         self.arrived = arrived
         new = self._path.with_name(self._path.name + ".new")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = os.open(new, flags, 0o644)
+        file = os.open(new, flags, FILE_MODE)
         try:
             there, durable = list(arrived.there), list(arrived.durable)
             content = _line(self._head) + _line({"there": there}) + _line({"durable": durable})
             write_all(file, [content], 0)
             os.fsync(file)
-            os.rename(new, self._path)
+            new.rename(self._path)
             sync_directory(self._path.parent)
         except BaseException:
             os.close(file)
@@ -157,15 +159,6 @@ def write_all(file: int, blocks: list[bytes], offset: int) -> None:
         rest = rest[written:]
 
 
-def sync_directory(path: Path) -> None:
-    """Files that were made in this directory are found after a power cut, too."""
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
-
-
 def _line(entry: dict[str, Any]) -> bytes:
     text = orjson.dumps(entry)
     return b"%08x %s\n" % (zlib.crc32(text), text)
@@ -173,11 +166,9 @@ def _line(entry: dict[str, Any]) -> bytes:
 
 def _lines(path: Path) -> Iterator[Any]:
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+        content = read_small(path, _LARGEST, "the journal") if is_regular(path) else b""
+    except Damaged:
         return
-    with open(file, "rb") as stream:  # noqa: PTH123
-        content = stream.read(_LARGEST)
     for line in content.split(b"\n")[:-1]:
         crc, _, text = line.partition(b" ")
         if crc != b"%08x" % zlib.crc32(text):

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..disk import FILE_MODE
 from .journal import Arrived, Journal, boot_id, read_journal, write_all
 from .ranges import Ranges
 
@@ -30,7 +31,7 @@ class Shortened(Exception):
 
 class Partial:
     """The unfinished file of one blob. All methods block; they may run in several threads at once,
-    but for `digest`, of which one at a time may run.
+    but for `follow`, of which one at a time may run.
 
     Bytes may come in any order. The digest is computed from the file, and not from what was sent:
     it is that of what lies there, and what an earlier process has written is part of it in the same
@@ -40,7 +41,7 @@ class Partial:
     def __init__(self, path: Path, digest: str, size: int) -> None:
         self.path = path
         self.size = size
-        self._name = digest
+        self.digest = digest
         self._journaled = size >= JOURNALED
         self._journal_path = path.with_name(path.name + ".json")
         self._boot = boot_id()
@@ -65,7 +66,7 @@ class Partial:
 
     def _resume(self) -> None:
         length = os.fstat(self._file).st_size
-        arrived = read_journal(self._journal_path, self._name, self.size, self._boot)
+        arrived = read_journal(self._journal_path, self.digest, self.size, self._boot)
         # What is claimed beyond the end has been lost.
         arrived = Arrived(arrived.there.below(length), arrived.durable.below(length))
         self._journal.arrived = arrived
@@ -91,7 +92,7 @@ class Partial:
                     self._journal.note(offset, offset + sum(map(len, blocks)))
 
     def settle(self) -> None:
-        """Brings what is there by now to the disk, and the journal's word for it. Raises OSError."""
+        """Brings what is there to the disk, and the journal's word for it. Raises OSError."""
         with self._in_use():
             self._settle()
 
@@ -107,7 +108,7 @@ class Partial:
         finally:
             os.close(journal)
 
-    def digest(self, upto: int) -> str | None:
+    def follow(self, upto: int) -> str | None:
         """Goes on computing the digest, at most up to this byte, all bytes before which are there;
         returns it when that was the last one. Raises OSError and `Shortened`.
         """
@@ -131,15 +132,15 @@ class Partial:
             self._hash = hashlib.sha256()
             self._hashed = 0
 
-    def close(self, *, remove: bool = False) -> None:
+    def close(self) -> None:
         """Waits for what other threads do with the file, and ends. Raises OSError.
 
-        What is there stays for the next one, unless it is to be removed, or too little to be kept.
+        What is there stays for the next one, unless it is too little to be worth a journal.
         """
-        keep = self._journaled and not remove
         with self._lock:
             self._closed = True
             self._idle.wait_for(lambda: not self._busy)
+        keep = self._journaled and self.there.size > 0
         try:
             if keep and self._file >= 0 and self.path.exists():
                 self._settle()
@@ -170,7 +171,7 @@ class Partial:
 
 def _opened(path: Path) -> int:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    file = os.open(path, flags, 0o644)
+    file = os.open(path, flags, FILE_MODE)
     if stat.S_ISREG(os.fstat(file).st_mode):
         return file
     os.close(file)

@@ -26,7 +26,7 @@ class Terms:
 
 
 class Patience:
-    """Counts what fails in a row. One for each blob, and one for the manifest."""
+    """Counts what fails in a row. One for each blob."""
 
     def __init__(self, terms: Terms, dice: random.Random | None = None) -> None:
         self._terms = terms
