@@ -39,6 +39,7 @@ from .errors import Code, PronkError
 from .limits import CallerClass, ModelLimits, canonical_limits, one_class_each
 from .messages.placement import CacheType, FlashAttention
 from .names import parse_name
+from .registries import RegistryAccess, canonical_registries
 from .sizes import parse_size
 from .state import StateDirectory
 from .tcp import join_tcp, split_tcp
@@ -296,6 +297,20 @@ class Settings(BaseSettings):
     """Callers whose waiting requests weigh more or less than others', in a table `[class.<any
     name>]` of the file (or all of them as JSON in the variable). A caller whom no class names has
     the weight 1."""
+
+    registries: dict[str, RegistryAccess] = Field(
+        default_factory=dict,
+        validation_alias=AliasChoices("PRONK_REGISTRIES", "registries", "registry"),
+    )
+    """What holds for one registry of models, in a table `[registry."its host"]` of the file (or all
+    of them as JSON in the variable). Passwords and tokens may also lie in the keyring of the user
+    that the server runs as: `keyring set pronk its-host`, where the secret is `user:password` or a
+    token."""
+
+    @field_validator("registries")
+    @classmethod
+    def _by_host(cls, value: dict[str, RegistryAccess]) -> dict[str, RegistryAccess]:
+        return canonical_registries(value)
 
     @field_validator("model_limits")
     @classmethod

@@ -68,6 +68,11 @@ class RunningRegistry:
         """Host and port of the token server."""
         return urlsplit(self.realm).netloc
 
+    def access(self, user: str = "ann", password: str = "secret") -> dict[str, Any]:
+        """What `Settings.registries` has to say, so that Pronk may pull and push here."""
+        given = {"username": user, "password": password, "realm": self.realm_host}
+        return {self.host: given}
+
     def blob(self, digest: str) -> Path:
         """Where the registry keeps a blob."""
         return self.root.joinpath(
