@@ -51,7 +51,7 @@ class Fault:
     stall: int | None = None
     """Sends no more after so many, and keeps the connection."""
     end: int | None = None
-    """Ends properly after so many, with a length that says so, or none."""
+    """Ends after so many, and says so: it sends a part of what was asked for."""
     corrupt: int | None = None
     """Changes this one."""
     more: bytes = b""
@@ -111,7 +111,10 @@ class Faulty:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        first = await reader.readexactly(1)
+        if first == b"\x16":
+            return  # somebody tries whether we speak TLS
+        head = (first + await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         asked = self._understood(head)
         self.asked.append(asked)
         fault = self.fault(asked) or GOOD
@@ -152,8 +155,11 @@ class Faulty:
             content = packer.compress(await upstream[0].read()) + packer.flush()
             length = len(content)
             fields["content-encoding"] = "gzip"
-        if fault.end is not None:
-            length = min(length, fault.end)
+        if fault.end is not None and length > fault.end:
+            length = fault.end
+            if "content-range" in fields:
+                total = fields["content-range"].rpartition("/")[2]
+                fields["content-range"] = f"bytes {asked.start}-{asked.start + length - 1}/{total}"
         fields["content-length"] = str(length + len(fault.more) + fault.longer)
         if fault.shift and asked.end is not None:
             # As if these were the bytes.

@@ -71,7 +71,7 @@ class SmallRegistry:
         app = web.Application()
         app.add_routes(
             [
-                web.get("/v2/", lambda request: _empty(request)),
+                web.get("/v2/", _empty),
                 web.get("/v2/{name:.+}/manifests/{tag}", self._manifest),
                 web.get("/v2/{name:.+}/blobs/{digest}", self._blob),
             ]

@@ -135,7 +135,7 @@ class Download:
         wish = error.retry_after if isinstance(error, RegistryBusy) else None
         pause = self._patience.failed(wish)
         if pause is None:
-            raise _given_up(error, self._partial.digest)
+            raise _given_up(error, self._partial.digest) from None
         self._round += 1
         self._width = max(1, self._width // 2)
         self._not_before = self._loop.time() + pause

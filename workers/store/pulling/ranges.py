@@ -29,8 +29,6 @@ class Ranges:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Ranges) and list(self) == list(other)
 
-    __hash__ = None  # type: ignore[assignment]  # it changes
-
     def __repr__(self) -> str:
         return f"Ranges({list(self)})"
 
