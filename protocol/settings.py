@@ -249,6 +249,9 @@ class Settings(BaseSettings):
     """Text in bytes that may wait in a frontend for one slow client; beyond it the client is
     dropped and its generation cancelled."""
 
+    pull_connections: int = Field(8, ge=1, le=64)
+    """Connections over which one file of a model is fetched from its registry."""
+
     sched_spread: bool = Field(
         False, validation_alias=_either("PRONK_SCHED_SPREAD", "OLLAMA_SCHED_SPREAD")
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from .failures import ConnectionBroken, failed
+from .failures import ConnectionBroken
 from .transport import FAULTS, Hop, Transport
 
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(?:(\d{1,19})|\*)")
@@ -32,7 +32,7 @@ class BlobStream:
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Chunks of at most some 1.5 MiB, and `length` bytes in all.
 
-        Raises `ConnectionBroken` where fewer come, `PronkError` where more do.
+        Raises `ConnectionBroken` where fewer or more come.
         """
         come = 0
         chunks = self._response.content.iter_any()
@@ -45,7 +45,7 @@ class BlobStream:
                 break
             come += len(chunk)
             if self.length is not None and come > self.length:
-                raise failed(f"{self._hop.host} sent more of a blob than it said")
+                raise ConnectionBroken(f"{self._hop.host} sent more of a blob than it said")
             yield chunk
         if self.length is not None and come < self.length:
             raise ConnectionBroken(f"the connection to {self._hop.host} broke")
@@ -60,7 +60,7 @@ def blob_stream(
 ) -> BlobStream:
     """What a registry answered that was asked for these bytes, with 200 or 206.
 
-    Raises `PronkError` where they are others.
+    Raises `ConnectionBroken` where they are others: the next one may ask a better server.
     """
     length = response.content_length
     if response.status == 200:
@@ -73,4 +73,4 @@ def blob_stream(
         good = good and (total is None or last < total)
         if good and length in (None, last - first + 1):
             return BlobStream(True, total, last - first + 1, response, hop, transport)
-    raise failed(f"{hop.host} sent other bytes of a blob than it was asked for")
+    raise ConnectionBroken(f"{hop.host} sent other bytes of a blob than it was asked for")
