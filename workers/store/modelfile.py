@@ -84,12 +84,17 @@ def recipe_of(name: str, texts: Mapping[str, Sequence[str]]) -> Recipe:
     )
 
 
-def _parameters(text: str) -> list[tuple[str, Any]]:
+def parameters_of(text: str) -> dict[str, Any]:
+    """All that a params layer sets, by name. Raises `Damaged` when it is no JSON object."""
     value = _json(text, "parameters")
     if not isinstance(value, dict):
         raise Damaged("its parameters are not a JSON object")
+    return cast(dict[str, Any], value)
+
+
+def _parameters(text: str) -> list[tuple[str, Any]]:
     flat: list[tuple[str, Any]] = []
-    for name, given in cast(dict[str, Any], value).items():
+    for name, given in parameters_of(text).items():
         each = cast(list[Any], given) if isinstance(given, list) else [given]
         flat += [(name, one) for one in each if isinstance(one, (str, int, float, bool))]
     return flat
@@ -103,11 +108,8 @@ def worker_parameters(text: str) -> dict[str, Any]:
     """
     values: dict[str, list[Any]] = {}
     lists: set[str] = set()
-    given = _json(text, "parameters")
-    if not isinstance(given, dict):
-        raise Damaged("its parameters are not a JSON object")
     room, characters = _MAX_VALUES, _MAX_CHARACTERS
-    for name, value in cast(dict[str, Any], given).items():
+    for name, value in parameters_of(text).items():
         if len(name) > _MAX_NAME or len(values) >= _MAX_PARAMETERS:
             continue
         if isinstance(value, list):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from .inspection import plain
 from .levels import file_type
 from .quantize_file import cpu_seconds
 from .throwaway import Died, open_file, run
+
+_FUNCTIONS = re.compile(r"^(?:[\w:~]+: )+")
+"""What llama.cpp puts before its reasons."""
 
 _STEP = 64 * 1024 * 1024
 """Bytes that are hashed before anybody may interrupt."""
@@ -35,10 +39,10 @@ async def quantize(
     file = open_file(source)
     output = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
-    def heard(said: dict[str, Any]) -> None:
+    async def heard(said: dict[str, Any]) -> None:
         size, done = said.get("size"), said.get("done")
         if type(size) is int:
-            require_room(size)
+            await asyncio.to_thread(require_room, size)
         if type(done) is int:
             progress(done)
 
@@ -52,16 +56,17 @@ async def quantize(
             keep=[output],
             heard=heard,
         )
+        if said.get("quantized") is True:
+            return
+        reason = _FUNCTIONS.sub("", plain(said.get("refused")))
     except Died as died:
-        # A disk that fills up while llama.cpp writes to it ends the process, not the write.
-        await asyncio.to_thread(require_room, 1)
-        raise PronkError(Code.INVALID_REQUEST, f"the model cannot be quantized: it {died}") from None
+        reason = f"it {died}"
     finally:
         os.close(file)
         os.close(output)
-    if said.get("quantized") is not True:
-        reason = plain(said.get("refused"))
-        raise PronkError(Code.INVALID_REQUEST, f"the model cannot be quantized: {reason}")
+    # All that llama.cpp knows of a full disk is that it could not write.
+    await asyncio.to_thread(require_room, 1)
+    raise PronkError(Code.INVALID_REQUEST, f"the model cannot be quantized: {reason}")
 
 
 async def digest_of(path: Path) -> str:

@@ -1,9 +1,9 @@
 """Runs a program on one file, in a process that may die of it.
 
-The process gets the file as its standard input, a pipe to answer on, and next to no environment: no
-token, no path, no socket of ours. It bounds itself further (`confinement`), because limits on memory
-would otherwise have to leave room for what it imports. What it says is bounded here, and believed in
-nothing but its form.
+The process gets the file as its standard input, a pipe to answer on, and next to no environment:
+no token, no path, no socket of ours. It bounds itself further (`confinement`), because limits on
+memory would otherwise have to leave room for what it imports. What it says is bounded here, and
+believed in nothing but its form.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from io import FileIO
 from pathlib import Path
 from typing import Any, cast
@@ -50,7 +50,7 @@ async def run(
     *,
     seconds: float,
     keep: Sequence[int] = (),
-    heard: Callable[[dict[str, Any]], None] = lambda said: None,
+    heard: Callable[[dict[str, Any]], Awaitable[None]] | None = None,
 ) -> dict[str, Any]:
     """Runs a module of this package on `file`; returns the last of the JSON objects that it writes,
     one a line, and passes each of the others to `heard`.
@@ -104,12 +104,12 @@ async def _pipe() -> AsyncIterator[tuple[asyncio.StreamReader, FileIO]]:
 
 
 async def _listen(
-    lines: asyncio.StreamReader, heard: Callable[[dict[str, Any]], None]
+    lines: asyncio.StreamReader, heard: Callable[[dict[str, Any]], Awaitable[None]] | None
 ) -> dict[str, Any] | None:
     last: dict[str, Any] | None = None
     while line := await lines.readline():
-        if last is not None:
-            heard(last)
+        if last is not None and heard:
+            await heard(last)
         last = _object(line)
     return last
 
