@@ -23,7 +23,7 @@ from typing import Any, cast
 import orjson
 
 from ...protocol.logs import RateLimitedLog
-from ...protocol.names import ModelName, name_of_parts
+from ...protocol.names import MAX_NAME, ModelName, name_of_parts
 from .files import Damaged, Remembered, problem_of, read_small, stamp_of
 
 _log = logging.getLogger(__name__)
@@ -51,6 +51,8 @@ class Layer:
     digest: str
     size: int
     """Bytes, as the manifest says."""
+    origin: str = ""
+    """The model that it was taken over from, or the path that it had, where the manifest tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,12 @@ class Config:
     families: tuple[str, ...] = ()
     parameter_size: str = ""
     quantization: str = ""
+    renderer: str = ""
+    """Ollama's name for code of its own that writes prompts in the template's place."""
+    parser: str = ""
+    """The same for what reads answers."""
+    requires: str = ""
+    """The least version of Ollama that can run it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +277,13 @@ def _layer(value: object) -> Layer:
     match = _DIGEST.fullmatch(digest)
     if not match:
         raise Damaged("its manifest has a digest that is none")
-    return Layer(media_type.removeprefix(MEDIA_TYPE), match[1], size)
+    origin = cast(dict[str, Any], value).get("from")
+    return Layer(
+        media_type.removeprefix(MEDIA_TYPE),
+        match[1],
+        size,
+        origin if isinstance(origin, str) and len(origin) <= MAX_NAME else "",
+    )
 
 
 def _config(value: dict[str, Any]) -> Config:
@@ -282,6 +296,9 @@ def _config(value: dict[str, Any]) -> Config:
         else (),
         parameter_size=_word(value.get("model_type")),
         quantization=_word(value.get("file_type")),
+        renderer=_word(value.get("renderer")),
+        parser=_word(value.get("parser")),
+        requires=_word(value.get("requires")),
     )
 
 
