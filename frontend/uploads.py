@@ -30,6 +30,10 @@ from ..protocol.questions import REPEAT_SECONDS, Questions
 MAX_UPLOADS = 64
 """Files that may be on their way through one frontend at a time."""
 
+FIND_SECONDS = 120.0
+"""For the store to say whether a file is there: it may have to read all of one first that it has
+not seen before."""
+
 UNANSWERED_ENDS = 300
 """Words of the end, two seconds apart, after which the store is not waited for any longer: it
 brings the rest of a file to the disk, which may be slow."""
@@ -60,7 +64,7 @@ class Uploads:
         Raises `PronkError` when the store does not answer.
         """
         try:
-            answer = await self._questions.ask(lambda call: FindBlob(call, digest))
+            answer = await self._questions.ask(lambda call: FindBlob(call, digest), FIND_SECONDS)
         except PronkError as error:
             if error.code is Code.NOT_FOUND:
                 return None
@@ -69,8 +73,9 @@ class Uploads:
             raise _odd()
         return answer.size
 
-    async def upload(self, digest: str, size: int | None, chunks: AsyncIterator[bytes]) -> None:
-        """Returns when the file is complete, is what its digest says, and lies on the disk.
+    async def upload(self, digest: str, size: int | None, chunks: AsyncIterator[bytes]) -> bool:
+        """Returns when the file is complete, is what its digest says, and lies on the disk: True
+        where it was sent for that, False where it was there already.
 
         `size` is what the client said beforehand. Raises `PronkError`: what the store has against
         it, or UNAVAILABLE when the file has to be sent again. Whoever cancels it has it forgotten.
@@ -84,7 +89,7 @@ class Uploads:
         self._under_way += 1
         upload = _Upload(self._questions, digest, size)
         try:
-            await upload.run(chunks)
+            return await upload.run(chunks)
         finally:
             self._under_way -= 1
             upload.close()
@@ -100,11 +105,13 @@ class _Upload:
         self._sent = 0
         self._credit = -1
         """Up to which byte may be sent; negative before the first word about it."""
+        self._complete = False
+        """Whether all of it was sent."""
         self._end: Uploaded | PronkError | None = None
         self._until_end = asyncio.timeout(None)
         self._news = asyncio.Event()
 
-    async def run(self, chunks: AsyncIterator[bytes]) -> None:
+    async def run(self, chunks: AsyncIterator[bytes]) -> bool:
         """As `Uploads.upload`."""
         try:
             async with self._until_end:
@@ -114,6 +121,7 @@ class _Upload:
                 raise
         if isinstance(self._end, PronkError):
             raise self._end
+        return self._complete
 
     def close(self) -> None:
         """Has the store forget what is not complete."""
@@ -137,6 +145,7 @@ class _Upload:
                 self._send(here, part)
                 self._sent += len(part)
                 rest = rest[len(part) :]
+        self._complete = True
         end = EndUpload(self._call, self._sent)
         self._send(end)
         await self._until(lambda: False, end, UNANSWERED_ENDS)

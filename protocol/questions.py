@@ -32,10 +32,11 @@ class Questions:
         self._listening: dict[str, Callable[[Any], None]] = {}
         self._dealer = Dealer(endpoint, new_incarnation(), self._received)
 
-    async def ask(self, question: Callable[[str], Any]) -> Any:
+    async def ask(self, question: Callable[[str], Any], patience: float = PATIENCE_SECONDS) -> Any:
         """The answer to `question(call)`, a message that has a `call`.
 
-        Raises `PronkError`: what the answer said, or UNAVAILABLE when none came in ten seconds.
+        Raises `PronkError`: what the answer said, or UNAVAILABLE when none came within `patience`
+        seconds.
         """
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -46,7 +47,7 @@ class Questions:
         call = self.begin(answered)
         message = question(call)
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(patience):
                 while True:
                     self._dealer.send(message)
                     done, _ = await asyncio.wait({answer}, timeout=REPEAT_SECONDS)

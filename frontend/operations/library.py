@@ -156,12 +156,13 @@ class Changes:
 
     async def upload(
         self, caller: Caller, digest: str, size: int | None, chunks: AsyncIterator[bytes]
-    ) -> None:
-        """Returns when a file with this digest is in the library, for models to be made of.
+    ) -> bool:
+        """Returns when a file with this digest is in the library, for models to be made of: True
+        where it was sent for that, False where it was there and is not read any further.
 
         `size` is in bytes, None where nobody knows. Cancelled, it leaves nothing behind.
         """
-        await self._uploads.upload(digest, size, chunks)
+        return await self._uploads.upload(digest, size, chunks)
 
     async def release(self, caller: Caller, changed: Changed) -> None:
         """Has a model unloaded that no name stands for any more, as soon as its streams are done.

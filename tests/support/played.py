@@ -211,6 +211,11 @@ class PlayedStore:
         self._peers: dict[str, str] = {}
         self._router = Router(state.store, self._received)
 
+    @property
+    def waits(self) -> bool:
+        """Whether something that it said has not been taken."""
+        return bool(self._router._outboxes)
+
     def tell(self, *messages: Any) -> None:
         """Says more about changes that were asked for."""
         for message in messages:

@@ -318,7 +318,7 @@ async def test_a_client_that_leaves_lets_its_change_go(stack: Stack, stream: boo
 
 async def test_a_client_that_does_not_read_misses_lines_and_not_the_last_one(stack: Stack) -> None:
     client = socket.create_connection(("127.0.0.1", stack.port))
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
     client.sendall(
         b"POST /api/pull HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
         b'Content-Length: 15\r\n\r\n{"model":"phi"}'
@@ -327,9 +327,8 @@ async def test_a_client_that_does_not_read_misses_lines_and_not_the_last_one(sta
     call, count = stack.store.asked[0].call, 10_000
     for number in range(count):
         stack.store.tell(Progress(call, "x" * 500, f"sha256:{number}", 9, 9))
-        if number % 200 == 0:
-            await asyncio.sleep(0)
     stack.store.tell(Progress(call, "success"), Changed(call))
+    await until(lambda: not stack.store.waits, "the frontend has taken it all")
     answer = await asyncio.to_thread(_all_of, client)
     lines = [line for line in answer.split(b"\n") if line.startswith(b"{")]
     assert len(lines) < count / 2

@@ -90,11 +90,9 @@ class LibraryPaths:
             raise HTTPUnsupportedMediaType(
                 text="the file's digest is that of its own bytes; send it without Content-Encoding"
             )
-        if await self._changes.find_blob(caller, digest) is not None:
-            return web.Response()
-        chunks = chunks_of(request)
-        await self._changes.upload(caller, digest, request.content_length, chunks)
-        return web.Response(status=201)
+        size, chunks = request.content_length, chunks_of(request)
+        taken = await self._changes.upload(caller, digest, size, chunks)
+        return web.Response(status=201 if taken else 200)
 
     async def _read(self, request: web.Request, kind: type[_Request]) -> _Request:
         body = await self._bodies.read(request, self._max_body, "PRONK_MAX_CONTROL_BODY")
