@@ -25,6 +25,9 @@ not the seconds, because this process may have been the one that stood still."""
 MOST_WAITING = 256
 """Lines that wait for a reader who is slower than the change."""
 
+SUCCESS = "success"
+"""The last line of every change that succeeded."""
+
 KEEP_ALIVE_SECONDS = 15.0
 """After so long without news the last line is passed on again: proxies end silent connections."""
 
@@ -42,7 +45,7 @@ class Following:
     else waits for the same.
 
     A slow reader gets of each status and digest only what was said last, and never loses the last
-    line of all.
+    line of all. That one comes with the end and not before: who reads it may leave at once.
     """
 
     def __init__(self, questions: Questions, question: Callable[[str], Any]) -> None:
@@ -117,19 +120,28 @@ class Following:
                 self._finish(PronkError(Code.INTERNAL, fault))
 
     def _add(self, progress: Progress) -> None:
+        if progress.status == SUCCESS:
+            return  # `_finish` says it
         moment = time.monotonic()
         if progress == self._last and moment - self._said_at < KEEP_ALIVE_SECONDS:
             return  # the answer to a repeated question
         self._last, self._said_at = progress, moment
+        self._wait(progress)
+        self._ready.set()
+
+    def _finish(self, end: Changed | PronkError) -> None:
+        if self._end is not None:
+            return
+        if isinstance(end, Changed):
+            self._wait(Progress(self._call, SUCCESS))
+        self._end = end
+        self._asking.cancel()
+        self._ready.set()
+
+    def _wait(self, progress: Progress) -> None:
+        """Keeps a line for the reader."""
         key = progress.status, progress.digest
         self._waiting.pop(key, None)  # so that what was said last stands last
         self._waiting[key] = progress
         if len(self._waiting) > MOST_WAITING:
             del self._waiting[next(iter(self._waiting))]
-        self._ready.set()
-
-    def _finish(self, end: Changed | PronkError) -> None:
-        if self._end is None:
-            self._end = end
-            self._asking.cancel()
-            self._ready.set()

@@ -109,7 +109,7 @@ async def test_every_word_counts_against_silence(store: PlayedStore, library: Li
     with library.pull("phi", insecure=False) as change:
         said = await everything(change)
     # The same line again is the answer to a repeated question, and no news.
-    assert [line.status for line in said] == ["verifying sha256 digest"]
+    assert [line.status for line in said] == ["verifying sha256 digest", "success"]
 
 
 async def test_a_line_is_said_again_after_a_long_time_for_the_proxies_on_its_way(
@@ -149,6 +149,20 @@ async def test_a_slow_reader_gets_the_newest_of_each_and_the_last_line_of_all(
     assert len(steps.progress) == MOST_WAITING
     assert steps.progress[-1] == Progress(call, "success")
     assert steps.progress[-2].digest == f"sha256:{2 * MOST_WAITING - 1}"
+
+
+async def test_success_is_told_when_it_is_true(store: PlayedStore, library: Library) -> None:
+    with library.pull("phi", insecure=False) as change:
+        await until(lambda: store.asked, "it is asked")
+        call = store.asked[0].call
+        store.tell(Progress(call, "writing manifest"), Progress(call, "success"))
+        store.tell(Progress(call, "a last word"))
+        seen: list[str] = []
+        while "a last word" not in seen:
+            seen += [said.status for said in (await change.take()).progress]
+        store.tell(Changed(call))
+        seen += [said.status for said in await everything(change)]
+    assert seen == ["writing manifest", "a last word", "success"]
 
 
 async def test_what_was_said_before_a_failure_is_read_first(
