@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/vnd.ollama.image."
 """What a layer's media type begins with; `model`, `template`, `system`, … follow."""
 
-_MAX_MANIFEST = 1024 * 1024
+MAX_MANIFEST = 1024 * 1024
 _MAX_CONFIG = 1024 * 1024
 _MAX_TEXT = 2 * 1024 * 1024
 _MAX_LAYERS = 10_000
@@ -150,23 +150,15 @@ class Library:
         )
 
     def _read(self, name: ModelName, path: Path, status: os.stat_result) -> StoredModel:
-        raw = read_small(path, _MAX_MANIFEST, "its manifest")
-        manifest = _json_object(raw, "its manifest")
-        layers = manifest.get("layers")
-        if not isinstance(layers, list) or len(cast(list[Any], layers)) > _MAX_LAYERS:
-            raise Damaged("its manifest has no list of layers")
-        parts = tuple(_layer(layer) for layer in cast(list[Any], layers))
+        raw = read_small(path, MAX_MANIFEST, "its manifest")
+        parts, described = manifest_parts(raw)
         size = sum(layer.size for layer in parts)
         config = Config()
-        described = manifest.get("config")
-        if isinstance(described, dict) and cast(dict[str, Any], described).get("digest"):
-            layer = _layer(cast(dict[str, Any], described))
-            size += layer.size
+        if described:
+            size += described.size
             what = "its config"
-            blob = read_small(self._blob(layer.digest, what), _MAX_CONFIG, what)
+            blob = read_small(self._blob(described.digest, what), _MAX_CONFIG, what)
             config = _config(_json_object(blob, what))
-        if size > _MAX_SIZE:
-            raise Damaged("its manifest gives impossible sizes")
         weights = [layer for layer in parts if layer.kind == "model"]
         return StoredModel(
             name=name,
@@ -225,6 +217,22 @@ class Library:
         for entry in sorted(self._entries(str(self._manifests), *found)):
             if entry.lower() == wanted:
                 yield from self._same(name, (*found, entry))
+
+
+def manifest_parts(raw: bytes) -> tuple[tuple[Layer, ...], Layer | None]:
+    """The layers that a manifest names, and its config, which may be missing. Raises `Damaged`."""
+    manifest = _json_object(raw, "its manifest")
+    layers = manifest.get("layers")
+    if not isinstance(layers, list) or len(cast(list[Any], layers)) > _MAX_LAYERS:
+        raise Damaged("its manifest has no list of layers")
+    parts = tuple(_layer(layer) for layer in cast(list[Any], layers))
+    described = manifest.get("config")
+    config = None
+    if isinstance(described, dict) and cast(dict[str, Any], described).get("digest"):
+        config = _layer(cast(dict[str, Any], described))
+    if sum(layer.size for layer in parts) + (config.size if config else 0) > _MAX_SIZE:
+        raise Damaged("its manifest gives impossible sizes")
+    return parts, config
 
 
 def _json_object(raw: bytes, what: str) -> dict[str, Any]:
