@@ -172,7 +172,7 @@ async def test_the_root_says_what_scripts_look_for(stack: Stack) -> None:
     ("method", "path", "status"),
     [
         ("GET", "/api/nothing", 404),
-        ("POST", "/api/pull", 404),
+        ("PUT", "/api/pull", 405),
         ("GET", "/%ff/%00", 404),
         ("GET", "/api/chat", 405),
         ("DELETE", "/api/tags", 405),

@@ -226,8 +226,8 @@ class Catalog:
         builtin = "; `demo` is built in" if self._builtin else ""
         return PronkError(
             Code.NOT_FOUND,
-            f"model '{text}' not found; this version of Pronk cannot pull yet: run "
-            f"`ollama pull {wanted.display}` and point PRONK_MODELS at Ollama's library{builtin}",
+            f"model '{text}' not found, try pulling it first: `pronk pull {wanted.display}`, or "
+            f"POST /api/pull{builtin}",
         )
 
     def _header_facts(self, model: StoredModel) -> HeaderFacts:
@@ -263,7 +263,7 @@ def _damaged(name: str, error: Damaged) -> PronkError:
         return PronkError(Code.LOAD_FAILED, f"model '{name}' cannot be read: {error}")
     return PronkError(
         Code.LOAD_FAILED,
-        f"model '{name}' is damaged in the library: {error}; `ollama pull {name}` gets it again",
+        f"model '{name}' is damaged in the library: {error}; `pronk pull {name}` gets it again",
     )
 
 

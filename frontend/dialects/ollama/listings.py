@@ -13,6 +13,8 @@ NEVER = "2318-01-01T00:00:00Z"
 """When a model expires that never does: Ollama's clients write "Forever" from a century on, and
 some overflow near the year 10000."""
 
+_ALWAYS_SHOWN = ("details", "model_info", "capabilities", "modified_at")
+
 
 def tags(models: list[ModelSummary]) -> dict[str, Any]:
     """`GET /api/tags`."""
@@ -69,8 +71,7 @@ def show(model: ModelShown) -> dict[str, Any]:
         "modified_at": timestamp(model.modified_at),
         "requires": model.requires,
     }
-    always = ("details", "model_info", "capabilities", "modified_at")
-    return {name: value for name, value in fields.items() if value or name in always}
+    return {name: value for name, value in fields.items() if value or name in _ALWAYS_SHOWN}
 
 
 def timestamp(unix: float) -> str:
