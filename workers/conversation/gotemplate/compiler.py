@@ -115,23 +115,21 @@ class Compiler:
         return act
 
     def _if(self, branch: Branch) -> Step:
-        parts = [(p.line, self._pipeline(p), self._block(b)) for p, b in branch.parts]
+        parts = [(self._pipeline(pipeline), self._block(body)) for pipeline, body in branch.parts]
+        line = branch.parts[0][0].line
         otherwise = self._block(branch.otherwise) if branch.otherwise else None
         sets_dot = branch.word == "with"
 
         def choose(run: Run, dot: Any) -> str | None:
             before = len(run.names)
-            line = parts[0][0]
             run.enter(line)
             try:
-                for line, evaluate, body in parts:  # noqa: B007
+                for evaluate, body in parts:
                     run.steps -= 1
                     value = evaluate(run, dot)
                     if value:
                         return body(run, value if sets_dot else dot)
                 return otherwise(run, dot) if otherwise else None
-            except Fault as fault:
-                raise GoTemplateError(line, str(fault)) from None
             finally:
                 run.depth -= 1
                 del run.names[before:], run.values[before:]
@@ -151,15 +149,16 @@ class Compiler:
             try:
                 pairs = _pairs(run, evaluate(run, dot), len(variables))
                 mark = len(run.names)
-                rounds = 0
-                for rounds, (index, element) in enumerate(pairs, 1):
+                went = False
+                for index, element in pairs:
+                    went = True
                     keep(run, mark, index, element)
                     run.steps -= 1
                     word = body(run, element)
                     del run.names[mark:], run.values[mark:]
                     if word == "break":
                         break
-                if not rounds and otherwise:
+                if not went and otherwise:
                     return otherwise(run, dot)
                 return None
             except Fault as fault:
@@ -178,12 +177,7 @@ class Compiler:
             step = steps.get(name)
             if step is None:
                 raise GoTemplateError(line, f"there is no template {name[:40]!r}")
-            value = NO_VALUE
-            if evaluate:
-                try:
-                    value = evaluate(run, dot)
-                except Fault as fault:
-                    raise GoTemplateError(line, str(fault)) from None
+            value = evaluate(run, dot) if evaluate else NO_VALUE
             run.enter(line)
             names, values = run.names, run.values
             run.names, run.values = ["$"], [value]
@@ -197,28 +191,34 @@ class Compiler:
 
     def _pipeline(self, pipeline: Pipeline) -> Value:
         first, *others = (self._command(c, piped=i > 0) for i, c in enumerate(pipeline.commands))
-        variables, assigns = pipeline.variables, pipeline.assigns
+        line, variables, assigns = pipeline.line, pipeline.variables, pipeline.assigns
         if not others and not variables:
 
             def simple(run: Run, dot: Any) -> Any:
-                value = first(run, dot, None)
+                try:
+                    value = first(run, dot, None)
+                except Fault as fault:
+                    raise GoTemplateError(line, str(fault)) from None
                 return NO_VALUE if value is None else value
 
             return simple
 
         def evaluate(run: Run, dot: Any) -> Any:
-            value = first(run, dot, None)
-            if value is None:
-                value = NO_VALUE
-            for command in others:
-                value = command(run, dot, value)
+            try:
+                value = first(run, dot, None)
                 if value is None:
                     value = NO_VALUE
-            for name in variables:
-                if assigns:
-                    run.values[run.place(name)] = value
-                else:
-                    run.declare(name, value)
+                for command in others:
+                    value = command(run, dot, value)
+                    if value is None:
+                        value = NO_VALUE
+                for name in variables:
+                    if assigns:
+                        run.values[run.place(name)] = value
+                    else:
+                        run.declare(name, value)
+            except Fault as fault:
+                raise GoTemplateError(line, str(fault)) from None
             return value
 
         return evaluate
@@ -329,9 +329,9 @@ def _variable(name: str) -> Value:
 
 
 def _fields(names: tuple[str, ...], takes: bool) -> Value:
-    if len(names) > 1:
+    name, *others = names
+    if others:
         return _follow(lambda run, dot: dot, names, takes)
-    name = names[0]
     return lambda run, dot: field_of(dot, name, takes)
 
 

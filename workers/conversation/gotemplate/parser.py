@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NoReturn
 
 from . import literals
 from .errors import Fault, GoTemplateError
@@ -75,7 +74,7 @@ class _Parser:
             else:
                 word = self._statement(statements)
                 if word:
-                    self._error(f"{{{{{word}}}}} stands outside of any block")
+                    raise self._error(f"{{{{{word}}}}} stands outside of any block")
         self._add(MAIN, Block(tuple(statements)))
         return self._templates
 
@@ -103,15 +102,15 @@ class _Parser:
     def _expect(self, kind: Kind, where: str) -> Token:
         token = self._next_word()
         if token.kind is not kind:
-            self._unexpected(token, where)
+            raise self._unexpected(token, where)
         return token
 
-    def _error(self, reason: str, token: Token | None = None) -> NoReturn:
-        raise GoTemplateError((token or self._tokens[max(self._at - 1, 0)]).line, reason)
+    def _error(self, reason: str, token: Token | None = None) -> GoTemplateError:
+        return GoTemplateError((token or self._tokens[max(self._at - 1, 0)]).line, reason)
 
-    def _unexpected(self, token: Token, where: str) -> NoReturn:
+    def _unexpected(self, token: Token, where: str) -> GoTemplateError:
         what = "the end" if token.kind is Kind.END else token.text[:20]
-        self._error(f"{what} is not expected in {where}", token)
+        return self._error(f"{what} is not expected in {where}", token)
 
     # --- blocks
 
@@ -139,7 +138,7 @@ class _Parser:
         body, word = self._body()
         self._depth -= 1
         if word != "end":
-            self._error(f"{{{{else}}}} is not expected in template {name!r}")
+            raise self._error(f"{{{{else}}}} is not expected in template {name!r}")
         self._variables, self._ranges = kept
         self._add(name, body)
 
@@ -148,12 +147,14 @@ class _Parser:
         if known is None or known.is_blank:
             self._templates[name] = body
         elif not body.is_blank:
-            self._error(f"template {name!r} is defined twice" if name else "it has two main parts")
+            raise self._error(
+                f"template {name!r} is defined twice" if name else "it has two main parts"
+            )
 
     def _enter(self) -> None:
         self._depth += 1
         if self._depth > MAX_NESTING:
-            self._error(f"it is nested more than {MAX_NESTING} times")
+            raise self._error(f"it is nested more than {MAX_NESTING} times")
 
     def _body(self) -> tuple[Block, str]:
         """Statements up to `end` or `else`, and which of these it was."""
@@ -162,7 +163,7 @@ class _Parser:
             word = self._statement(statements)
             if word:
                 return Block(tuple(statements)), word
-        self._error("an {{end}} is missing")
+        raise self._error("an {{end}} is missing")
 
     def _statement(self, statements: list[Statement]) -> str:
         """Adds one statement, or returns `end` or `else` where that was it."""
@@ -171,7 +172,7 @@ class _Parser:
             statements.append(Text(token.line, token.text))
             return ""
         if token.kind is not Kind.LEFT:
-            self._unexpected(token, "a template")
+            raise self._unexpected(token, "a template")
         token = self._peek_word()
         if token.kind is not Kind.KEYWORD:
             statements.append(Action(self._pipeline("an action", Kind.RIGHT)))
@@ -193,10 +194,10 @@ class _Parser:
             case "break" | "continue":
                 self._expect(Kind.RIGHT, token.text)
                 if not self._ranges:
-                    self._error(f"{{{{{token.text}}}}} stands outside of any range", token)
+                    raise self._error(f"{{{{{token.text}}}}} stands outside of any range", token)
                 statements.append(Leave(token.text))
             case _:
-                self._unexpected(token, "a block")
+                raise self._unexpected(token, "a block")
         return ""
 
     def _branch(self, word: str) -> Branch:
@@ -216,12 +217,12 @@ class _Parser:
             following = self._peek_word()
             if following.kind is Kind.KEYWORD and self._tokens[self._at - 1].kind is not Kind.RIGHT:
                 if following.text != word:
-                    self._unexpected(following, "else")
+                    raise self._unexpected(following, "else")
                 self._next()
                 continue
             otherwise, ended = self._body()
             if ended != "end":
-                self._error("an {{else}} follows an {{else}}")
+                raise self._error("an {{else}} follows an {{else}}")
             break
         self._depth -= 1
         del self._variables[before:]
@@ -245,7 +246,7 @@ class _Parser:
         try:
             return literals.unquoted(token.text)
         except Fault as fault:
-            self._error(str(fault), token)
+            raise self._error(str(fault), token) from None
 
     # --- pipelines
 
@@ -259,13 +260,13 @@ class _Parser:
                 self._next()
                 break
             if token.kind not in _STARTS:
-                self._unexpected(token, where)
+                raise self._unexpected(token, where)
             command = self._command()
             if commands and isinstance(command.operand, _NOT_CALLABLE):
-                self._error("a value that is no function stands behind |", token)
+                raise self._error("a value that is no function stands behind |", token)
             commands.append(command)
         if not commands:
-            self._error(f"{where} has no value")
+            raise self._error(f"{where} has no value")
         return Pipeline(line, tuple(commands), tuple(variables), assigns)
 
     def _declarations(self, where: str) -> tuple[list[str], bool]:
@@ -287,9 +288,9 @@ class _Parser:
             self._variables.append(name)
             following = self._peek_word().kind
             if where != "range" or len(variables) > 1:
-                self._error(f"{where} takes fewer variables", token)
+                raise self._error(f"{where} takes fewer variables", token)
             if following not in (Kind.VARIABLE, Kind.RIGHT, Kind.CLOSE):
-                self._error("range gives values to variables only", token)
+                raise self._error("range gives values to variables only", token)
         return variables, False
 
     def _command(self) -> Command:
@@ -305,10 +306,10 @@ class _Parser:
             if following.kind in (Kind.RIGHT, Kind.CLOSE):
                 self._at -= 1
             elif following.kind is not Kind.PIPE:
-                self._unexpected(following, "a command")
+                raise self._unexpected(following, "a command")
             break
         if not operands:
-            self._error("a command is empty", token)
+            raise self._error("a command is empty", token)
         return Command(token.line, operands[0], tuple(operands[1:]))
 
     def _operand(self) -> Operand | None:
@@ -329,7 +330,7 @@ class _Parser:
             case Pipeline() | Function():
                 return Chain(operand, tuple(fields))
             case _:
-                self._error(f"{token.text[:20]} has no fields", token)
+                raise self._error(f"{token.text[:20]} has no fields", token)
 
     def _term(self) -> Operand | None:
         token = self._peek_word()
@@ -339,7 +340,7 @@ class _Parser:
         match token.kind:
             case Kind.IDENTIFIER:
                 if token.text not in self._functions:
-                    self._error(f"there is no function {token.text[:40]}", token)
+                    raise self._error(f"there is no function {token.text[:40]}", token)
                 return Function(token.text)
             case Kind.DOT:
                 return Dot()
@@ -349,7 +350,7 @@ class _Parser:
                 return Constant(token.text == "true")
             case Kind.VARIABLE:
                 if token.text not in self._variables:
-                    self._error(f"there is no variable {token.text[:40]} here", token)
+                    raise self._error(f"there is no variable {token.text[:40]} here", token)
                 return Variable(token.text)
             case Kind.FIELD:
                 return Field((token.text,))
@@ -365,4 +366,4 @@ class _Parser:
                 try:
                     return Constant(read(token.text))
                 except Fault as fault:
-                    self._error(str(fault), token)
+                    raise self._error(str(fault), token) from None

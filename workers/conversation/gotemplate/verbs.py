@@ -14,7 +14,7 @@ from .errors import Fault
 from .formatting import decimal, joined, nested, shortest
 from .literals import to_bytes
 from .running import Run
-from .values import NO_VALUE, methods_of, type_name
+from .values import NO_VALUE, type_name
 
 _WIDEST = 1_000_000
 """Go's own bound of widths and precisions."""
