@@ -114,6 +114,10 @@ class NativeLog:
         self._buffers.clear()
         self._memories = dict.fromkeys(self._memories, 0.0)
 
+    def forget_errors(self) -> None:
+        """Has `reason` speak of what comes from now on."""
+        self._errors.clear()
+
     def reason(self, *secrets: str) -> str:
         """Why the last load failed: the first error that says something, without any path.
 

@@ -62,6 +62,12 @@ class Config:
     families: tuple[str, ...] = ()
     parameter_size: str = ""
     quantization: str = ""
+    renderer: str = ""
+    """Ollama's name for code of its own that writes prompts in the template's place."""
+    parser: str = ""
+    """The same for what reads answers."""
+    requires: str = ""
+    """The least version of Ollama that can run it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +147,10 @@ class Library:
     def blob(self, digest: str) -> Path:
         """The file that has this digest for its name. Raises `Damaged` where it cannot be used."""
         return self._blob(digest, "its weights file")
+
+    def part(self, layer: Layer) -> Path:
+        """The file of a layer. Raises `Damaged` where it cannot be used."""
+        return self._blob(layer.digest, f"its {layer.kind}")
 
     def text(self, layer: Layer) -> str:
         """The text in a layer, such as a template. Raises `Damaged`."""
@@ -261,6 +271,9 @@ def _config(value: dict[str, Any]) -> Config:
         else (),
         parameter_size=_word(value.get("model_type")),
         quantization=_word(value.get("file_type")),
+        renderer=_word(value.get("renderer")),
+        parser=_word(value.get("parser")),
+        requires=_word(value.get("requires")),
     )
 
 
