@@ -20,13 +20,14 @@ def write_adapter(
     architecture: str | None = None,
     metadata: dict[str, Any] | None = None,
     names: Iterable[str] = ("attn_q", "attn_v", "ffn_down"),
+    number: type[Any] = np.float32,
 ) -> Path:
     """Writes an adapter for the model in `weights`: random numbers for the matrices of each layer
     whose names hold one of `names`. The same `seed` makes the same file.
 
     `strength` is about how large its part of what those matrices give is beside theirs, 0 for none
     at all. `architecture` is the model's where nothing else is said; `metadata` are more entries,
-    and those with the value None are left out.
+    and those with the value None are left out. `number` is the type of all numbers.
     """
     rng = np.random.default_rng(seed)
     reader = gguf.GGUFReader(weights)
@@ -38,18 +39,19 @@ def write_adapter(
         if isinstance(value, str):
             writer.add_string(key, value)
         elif isinstance(value, list):
-            writer.add_array(key, value)
+            types = gguf.GGUFValueType
+            writer.add_key_value(key, value, types.ARRAY, sub_type=types.UINT32)
     writer.add_float32("adapter.lora.alpha", float(rank))  # the factor alpha / rank is 1
     for tensor in reader.tensors:
-        if not any(name in tensor.name for name in names):
+        if len(tensor.shape) != 2 or not any(name in tensor.name for name in names):
             continue
         columns, rows = (int(size) for size in tensor.shape)
         typical = float(np.std(gguf.quants.dequantize(tensor.data, tensor.tensor_type)))
         scale = strength * typical * np.sqrt(1 / rank)
         a = rng.standard_normal((rank, columns), dtype=np.float32)
         b = rng.standard_normal((rows, rank), dtype=np.float32) * np.float32(scale)
-        writer.add_tensor(f"{tensor.name}.lora_a", a)
-        writer.add_tensor(f"{tensor.name}.lora_b", b)
+        writer.add_tensor(f"{tensor.name}.lora_a", a.astype(number))
+        writer.add_tensor(f"{tensor.name}.lora_b", b.astype(number))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

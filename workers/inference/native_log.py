@@ -20,7 +20,7 @@ HOST = "CPU"
 
 _BUFFER = re.compile(r"^(\w+): +(\S+) (?:([\w ]+) )?buffer size = +([\d.]+) MiB")
 _MEMORY = re.compile(r"^llama_(kv_cache|memory_recurrent)\w*: size = +([\d.]+) MiB")
-_FUNCTION = re.compile(r"^(?:error loading model: |[\w:~]+: )+")
+_FUNCTION = re.compile(r"^(?:error loading model: |failed to apply lora adapter: |[\w:~]+: )+")
 _GENERIC = re.compile(r"^failed to load model\b|^failed to create")
 _PATH = re.compile(r"(?:/[^\s/'\"]+){2,}")
 
