@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +32,7 @@ def write_adapter(
     """
     rng = np.random.default_rng(seed)
     reader = gguf.GGUFReader(weights)
-    own = reader.get_field("general.architecture")
-    assert own
-    writer = gguf.GGUFWriter(path, architecture or own.contents())
-    entries = {"general.type": "adapter", "adapter.type": "lora", **(metadata or {})}
-    for key, value in entries.items():
-        if isinstance(value, str):
-            writer.add_string(key, value)
-        elif isinstance(value, list):
-            types = gguf.GGUFValueType
-            writer.add_key_value(key, value, types.ARRAY, sub_type=types.UINT32)
-    writer.add_float32("adapter.lora.alpha", float(rank))  # the factor alpha / rank is 1
+    writer = _writer(path, reader, rank, architecture, metadata or {})
     for tensor in reader.tensors:
         if len(tensor.shape) != 2 or not any(name in tensor.name for name in names):
             continue
@@ -52,8 +43,53 @@ def write_adapter(
         b = rng.standard_normal((rows, rank), dtype=np.float32) * np.float32(scale)
         writer.add_tensor(f"{tensor.name}.lora_a", a.astype(number))
         writer.add_tensor(f"{tensor.name}.lora_b", b.astype(number))
+    _finish(writer)
+    return path
+
+
+def write_reciting_adapter(path: Path, weights: Path, chain: str) -> Path:
+    """Writes an adapter with which a model of `write_reciting_model` has each byte of `chain`
+    followed by the next one, as surely as what it said before.
+    """
+    reader = gguf.GGUFReader(weights)
+    (output,) = (tensor for tensor in reader.tensors if tensor.name == "output.weight")
+    numbers = np.asarray(output.data)
+    steps = list(pairwise(chain.encode()))
+    a = np.zeros((len(steps), numbers.shape[1]), np.float32)
+    b = np.zeros((numbers.shape[0], len(steps)), np.float32)
+    for place, (byte, following) in enumerate(steps):
+        a[place, byte] = 1
+        b[:, place] -= numbers[:, byte]
+        b[following, place] += numbers[:, byte].max()
+    writer = _writer(path, reader, len(steps), None, {})
+    writer.add_tensor("output.weight.lora_a", a)
+    writer.add_tensor("output.weight.lora_b", b)
+    _finish(writer)
+    return path
+
+
+def _writer(
+    path: Path,
+    reader: gguf.GGUFReader,
+    rank: int,
+    architecture: str | None,
+    metadata: dict[str, Any],
+) -> gguf.GGUFWriter:
+    own = reader.get_field("general.architecture")
+    assert own
+    writer = gguf.GGUFWriter(path, architecture or own.contents())
+    for key, value in {"general.type": "adapter", "adapter.type": "lora", **metadata}.items():
+        if isinstance(value, str):
+            writer.add_string(key, value)
+        elif isinstance(value, list):
+            types = gguf.GGUFValueType
+            writer.add_key_value(key, value, types.ARRAY, sub_type=types.UINT32)
+    writer.add_float32("adapter.lora.alpha", float(rank))  # the factor alpha / rank is 1
+    return writer
+
+
+def _finish(writer: gguf.GGUFWriter) -> None:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
