@@ -1,17 +1,20 @@
 """How a worker reaches its scheduler and finds its models: here, or having joined another host's.
 
 On another host, paths and sockets that messages name mean nothing. Sockets have tcp addresses
-beside their ipc ones, and a model's file is looked up by its digest in this host's own library.
+beside their ipc ones, and a model's files are looked up by their digests in this host's own
+library.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..protocol.errors import Code, PronkError
 from ..protocol.keys import ClientKeys, client_keys
 from ..protocol.messages.embedding import Embed
 from ..protocol.messages.generation import Generate
+from ..protocol.messages.library import ModelFacts, ModelPart, PartKind
 from ..protocol.messages.placement import Load
 from ..protocol.settings import Settings
 from ..protocol.state import StateDirectory
@@ -47,22 +50,31 @@ class Home:
         return reachable(header.reply_to_tcp, self.scheduler)
 
     def load(self, load: Load) -> Load:
-        """The same load with what is this host's own: the file's path, the number of threads. The
+        """The same load with what is this host's own: the files' paths, the number of threads. The
         scheduler's host's devices are not there.
 
         Raises `PronkError` NOT_FOUND when this host does not have the model.
         """
         if self.keys is None:
             return load
-        weights = load.model.weights and self._weights(load.model.blob, load.model.name)
-        model = replace(load.model, weights=weights)
+        model = load.model
+        if model.weights:
+            weights = self._weights(model.blob, model.name)
+            model = replace(model, weights=weights, parts=list(self._parts(model)))
         return replace(load, model=model, threads=self.settings.threads, shares=[], layers=0)
 
+    def _parts(self, model: ModelFacts) -> Iterator[ModelPart]:
+        """The parts that a worker reads, where they lie here."""
+        library = Library(self.settings.models)
+        for part in model.parts:
+            if part.kind is not PartKind.PROJECTOR:
+                try:
+                    yield replace(part, path=str(library.blob(part.blob)))
+                except Damaged:
+                    raise _missing(f"a part of {model.name} ({part.kind})") from None
+
     def _weights(self, blob: str | None, name: str) -> str:
-        missing = PronkError(
-            Code.NOT_FOUND,
-            f"{name} is not in the model library (PRONK_MODELS) of the host that was to load it",
-        )
+        missing = _missing(name)
         if blob is None:
             raise missing
         try:
@@ -72,3 +84,10 @@ class Home:
             if builtin is None or builtin.blob != blob:
                 raise missing from None
             return str(builtin.weights)
+
+
+def _missing(what: str) -> PronkError:
+    return PronkError(
+        Code.NOT_FOUND,
+        f"{what} is not in the model library (PRONK_MODELS) of the host that was to load it",
+    )

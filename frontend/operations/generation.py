@@ -65,7 +65,7 @@ class GenerationRequest:
     return_context: bool = False
     logprobs: int | None = None
     seed: int | None = None
-    """None or negative for a random one."""
+    """Negative for a random one, None for the model's own, or a random one where it has none."""
     context_length: int | None = None
     offload: Offload = NO_WISH
     keep_alive: float | None = None
@@ -205,6 +205,7 @@ class Generations:
             context=list(request.context),
             return_context=request.return_context,
             logprobs=request.logprobs,
+            any_seed=request.seed is None,
         )
         stream = self._relay.submit(header, encode(body), on_overflow)
         return Generation(self._relay, stream, accepted_at)

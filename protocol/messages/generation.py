@@ -188,6 +188,9 @@ class GenerateBody:
     """Tokens that an earlier attempt already sent; the answer goes on behind them."""
     released: Count = 0
     """Characters of text that were released with them: what is released now begins behind."""
+    any_seed: Flag = False
+    """Whether the header's seed was only drawn, because the request named none: the seed that the
+    model's Modelfile sets goes before it then."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,12 @@ from pronk.protocol.messages.generation import (
     PositionLogprobs,
     SamplingOptions,
 )
+from pronk.workers.conversation.opening import NO_OPENING, Opening
 from pronk.workers.inference.context import ContextPlan
 from pronk.workers.inference.engine import Engine, Step
 from pronk.workers.inference.llama import Model
 from pronk.workers.inference.preparation import Preparation, Prepared
+from pronk.workers.parts import Parts
 
 DIGEST = "d" * 64
 
@@ -66,14 +68,22 @@ class Bench:
         slots: int = 4,
         length: int = 1024,
         cache_memory: int = 1 << 26,
+        adapters: Sequence[Path] = (),
+        opening: Opening = NO_OPENING,
+        parameters: dict[str, Any] | None = None,
         **plan: Any,
     ) -> None:
-        self.model = Model(path)
+        self.model = Model(path, adapters=adapters)
         self.engine = Engine(
             self.model, ContextPlan(slots, length, **{"threads": 1, **plan}), cache_memory
         )
         self.preparation = Preparation(
-            self.model, length, can_shift=self.engine.context.can_shift, max_body=1 << 26
+            self.model,
+            length,
+            can_shift=self.engine.context.can_shift,
+            max_body=1 << 26,
+            parameters=parameters or {},
+            parts=Parts(opening, None, tuple(adapters)),
         )
         self.steps = 0
         self._runs: dict[tuple[str, int], Run] = {}

@@ -11,11 +11,16 @@ from typing import Any
 
 
 def add_model(
-    library: Path, name: str, weights: Path, parameters: dict[str, Any] | None = None
+    library: Path,
+    name: str,
+    weights: Path,
+    parameters: dict[str, Any] | None = None,
+    **parts: str | Path,
 ) -> str:
     """Adds `weights` (hard-linked where it can be) as `name`; returns the model's digest.
 
-    The same weights with other Modelfile `parameters` are another model.
+    `parts` are further layers by kind, such as `system` or `adapter`: a text or a file. The same
+    weights with other Modelfile `parameters`, or other parts, are another model.
     """
     model, _, tag = name.partition(":")
     digest = _digest(weights)
@@ -30,10 +35,12 @@ def add_model(
     _blob(library, config_digest).write_text(config)
     layers = [_layer("model", digest, weights.stat().st_size)]
     if parameters:
-        text = json.dumps(parameters)
-        parameters_digest = hashlib.sha256(text.encode()).hexdigest()
-        _blob(library, parameters_digest).write_text(text)
-        layers.append(_layer("params", parameters_digest, len(text)))
+        parts["params"] = json.dumps(parameters)
+    for kind, part in parts.items():
+        content = part.read_bytes() if isinstance(part, Path) else part.encode()
+        part_digest = hashlib.sha256(content).hexdigest()
+        _blob(library, part_digest).write_bytes(content)
+        layers.append(_layer(kind, part_digest, len(content)))
     manifest = json.dumps(
         {
             "schemaVersion": 2,

@@ -9,6 +9,7 @@ nothing else in it, and every chosen token's logit must reach the maximum but fo
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,7 +45,9 @@ class Score:
     """How far the second likeliest token lies below the likeliest."""
 
 
-def score(path: Path, prompt: Sequence[int], answer: Sequence[int]) -> Score:
+def score(
+    path: Path, prompt: Sequence[int], answer: Sequence[int], adapters: tuple[Path, ...] = ()
+) -> Score:
     """Computes prompt and answer at once.
 
     The answer must be greedy: nothing but the model may have had a say in it, no penalty either.
@@ -53,7 +56,7 @@ def score(path: Path, prompt: Sequence[int], answer: Sequence[int]) -> Score:
     tokens = [*prompt, *answer][:-1]
     below: list[float] = []
     margins: list[float] = []
-    with _bare(path, len(tokens)) as bare:
+    with _bare(path, len(tokens), adapters) as bare:
         for start in range(0, len(tokens), _BATCH):
             part = tokens[start : start + _BATCH]
             first = max(len(prompt) - 1 - start, 0)
@@ -66,11 +69,16 @@ def score(path: Path, prompt: Sequence[int], answer: Sequence[int]) -> Score:
 
 
 def assert_right(
-    path: Path, prompt: Sequence[int], answer: Sequence[int], *, epsilon: float = EPSILON
+    path: Path,
+    prompt: Sequence[int],
+    answer: Sequence[int],
+    *,
+    adapters: tuple[Path, ...] = (),
+    epsilon: float = EPSILON,
 ) -> None:
     """Fails when `answer` is not what the model at `path` says to `prompt`, and says where."""
     assert answer, "an empty answer is neither right nor wrong"
-    below = score(path, prompt, answer).below
+    below = score(path, prompt, answer, adapters).below
     wrong = np.flatnonzero(~(below <= epsilon))  # so that NaN is wrong too
     assert not len(wrong), (
         f"token {wrong[0]} of {len(answer)} ({answer[wrong[0]]}) lies {below[wrong[0]]:.2f} "
@@ -107,7 +115,7 @@ def greedy_answer(path: Path, prompt: Sequence[int], count: int) -> list[int]:
 class _Bare:
     """The shortest way to llama.cpp: one context, one sequence, one thread."""
 
-    def __init__(self, model: Any, length: int) -> None:
+    def __init__(self, model: Any, adapters: Sequence[Any], length: int) -> None:
         params = _c.llama_context_default_params()
         params.n_ctx = length
         params.n_batch = params.n_ubatch = _BATCH
@@ -116,6 +124,10 @@ class _Bare:
         self._size = _c.llama_vocab_n_tokens(_c.llama_model_get_vocab(model))
         self._context = _c.llama_init_from_model(model, params)
         assert self._context, "there is no memory for a context"
+        if adapters:
+            handles = (_c.llama_adapter_lora_p_ctypes * len(adapters))(*adapters)
+            scales = (ctypes.c_float * len(adapters))(*[1.0] * len(adapters))
+            assert _c.llama_set_adapters_lora(self._context, handles, len(adapters), scales) == 0
         self._batch = _c.llama_batch_init(_BATCH, 0, 1)
 
     def decode(self, tokens: Sequence[int], position: int, first: int) -> np.ndarray:
@@ -138,8 +150,8 @@ class _Bare:
 
 
 @contextmanager
-def _bare(path: Path, length: int) -> Iterator[_Bare]:
-    bare = _Bare(_model(path), length)
+def _bare(path: Path, length: int, adapters: tuple[Path, ...] = ()) -> Iterator[_Bare]:
+    bare = _Bare(*_model(path, adapters), length)
     try:
         yield bare
     finally:
@@ -147,9 +159,11 @@ def _bare(path: Path, length: int) -> Iterator[_Bare]:
 
 
 @cache
-def _model(path: Path) -> Any:
+def _model(path: Path, adapters: tuple[Path, ...] = ()) -> tuple[Any, list[Any]]:
     params = _c.llama_model_default_params()
     params.n_gpu_layers = 0
     model = _c.llama_model_load_from_file(str(path).encode(), params)
     assert model, f"{path.name} could not be loaded"
-    return model
+    loaded = [_c.llama_adapter_lora_init(model, str(adapter).encode()) for adapter in adapters]
+    assert all(loaded), "an adapter could not be loaded"
+    return model, loaded

@@ -88,9 +88,10 @@ class Stage:
     def tell(self, message: Any, body: bytes = b"") -> None:
         assert self.scheduler.send(self.worker, message, body)
 
-    async def load(self, weights: Path, parallel: int = 1) -> Any:
+    async def load(self, weights: Path, parallel: int = 1, **modelfile: Any) -> Any:
+        """Has the worker load a model; `modelfile` are the fields of `ModelFacts` about that."""
         details = ModelDetails("", "gguf", "llama", ["llama"], "1M", "F32")
-        facts = ModelFacts("reciter:latest", DIGEST, str(weights), 1, CONTEXT, details)
+        facts = ModelFacts("reciter:latest", DIGEST, str(weights), 1, CONTEXT, details, **modelfile)
         self.tell(Load(facts, CONTEXT, threads=1, parallel=parallel))
         return await self.inbox.wait((Loaded, LoadFailed))  # type: ignore[arg-type]
 

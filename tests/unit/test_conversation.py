@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.messages.generation import ChatMessage, GenerateBody, Kind, SamplingOptions
+from pronk.workers.conversation.choice import choose_template
 from pronk.workers.conversation.infill import Infill
+from pronk.workers.conversation.opening import NO_OPENING, Opening
 from pronk.workers.conversation.prompt import build_prompt
 from pronk.workers.conversation.template import ChatTemplate, RequestTemplate
 from support.models import CHATML
@@ -171,10 +173,11 @@ def prompt(
     length: int = 1000,
     source: str | None = PLAIN,
     tokenizer: Characters | None = None,
+    opening: Opening = NO_OPENING,
 ) -> str:
     tokenizer = tokenizer or Characters()
     of_model = template(source) if source else None
-    return "".join(map(chr, build_prompt(body, of_model, tokenizer, length)))
+    return "".join(map(chr, build_prompt(body, of_model, tokenizer, length, opening)))
 
 
 def test_chats_and_completions_go_through_the_template() -> None:
@@ -403,3 +406,83 @@ def test_truncation_keeps_the_longest_end_that_fits(
     else:
         with pytest.raises(PronkError, match="num_ctx"):
             prompt(chat(*messages), length)
+
+
+# --- what the model's Modelfile says first
+
+
+OPENING = Opening("M", (user("q"), message("assistant", "a")))
+
+
+def test_a_chat_begins_with_the_models_system_message_and_its_examples() -> None:
+    assert prompt(chat(user("U")), opening=OPENING) == "s:M;u:q;a:a;u:U;"
+    assert prompt(chat(user("U")), opening=Opening("M")) == "s:M;u:U;"
+    assert prompt(chat(user("U")), opening=Opening("", OPENING.messages)) == "u:q;a:a;u:U;"
+
+
+def test_a_chats_own_system_message_takes_the_place_of_the_models() -> None:
+    own = [message("system", "S"), user("U")]
+    assert prompt(chat(*own), opening=OPENING) == "s:S;u:q;a:a;u:U;"
+    # Only the first message counts, as with Ollama, and an empty one is one.
+    assert prompt(chat(*reversed(own)), opening=Opening("M")) == "s:M;u:U;s:S;"
+    assert prompt(chat(message("system", ""), user("U")), opening=Opening("M")) == "s:;u:U;"
+
+
+def test_a_prompt_begins_with_the_models_system_message_and_its_examples() -> None:
+    assert prompt(completion("P"), opening=OPENING) == "s:M;u:q;a:a;u:P;"
+    assert prompt(completion("P", system="S"), opening=OPENING) == "s:S;u:q;a:a;u:P;"
+    assert prompt(completion("P", system=""), opening=OPENING) == "s:M;u:q;a:a;u:P;"
+
+
+def test_behind_an_earlier_context_the_examples_are_not_repeated() -> None:
+    body = completion("P", context=[ord("A")])
+    assert prompt(body, opening=OPENING) == "As:M;u:P;"
+
+
+def test_raw_prompts_and_gaps_have_nothing_of_it() -> None:
+    assert prompt(completion("P", raw=True), opening=OPENING) == "P"
+    gap = completion("a", suffix="b")
+    assert prompt(gap, tokenizer=Characters(infill="<|>"), opening=OPENING) == "<a|b>"
+    source = "{{ system }}|{{ prompt }}|{{ suffix }}|{{ messages | length }}"
+    assert prompt(replace(gap, template=source), opening=OPENING) == "|a|b|1"
+
+
+def test_a_requests_template_is_given_the_models_opening() -> None:
+    source = "{{ system }}|{{ prompt }}|{{ messages | map(attribute='content') | join(',') }}"
+    body = completion("P", template=source)
+    assert prompt(body, opening=OPENING) == "M|P|M,q,a,P"
+    assert prompt(replace(body, system="S"), opening=OPENING) == "S|P|S,q,a,P"
+
+
+def test_the_models_examples_are_the_first_to_go() -> None:
+    body = chat(user("one"), message("assistant", "two"), user("three"))
+    whole = "s:M;u:q;a:a;u:one;a:two;u:three;"
+    assert prompt(body, len(whole) + 1, opening=OPENING) == whole
+    assert prompt(body, len(whole), opening=OPENING) == "s:M;u:one;a:two;u:three;"
+    assert prompt(body, 14, opening=OPENING) == "s:M;u:three;"
+    with pytest.raises(PronkError, match="num_ctx"):
+        prompt(replace(body, truncate=False), len(whole), opening=OPENING)
+
+
+# --- which template
+
+
+@pytest.mark.parametrize(
+    ("of_file", "of_modelfile", "text"),
+    [
+        (PLAIN, None, "u:U;"),
+        (PLAIN, "", "u:U;"),
+        (PLAIN, "<{{ bos_token }}{{ messages[0].content }}>", "<^U>"),
+        (None, "<{{ messages[0].content }}>", "<U>"),
+    ],
+)
+def test_a_modelfiles_template_goes_before_the_files(
+    of_file: str | None, of_modelfile: str | None, text: str
+) -> None:
+    chosen = choose_template(of_file, of_modelfile, "", bos="^", eos="$")
+    assert chosen
+    assert chosen.render([user("U")]) == text
+
+
+def test_a_model_may_have_no_template_at_all() -> None:
+    assert choose_template(None, None, "", bos="", eos="") is None

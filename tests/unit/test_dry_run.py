@@ -13,14 +13,16 @@ import pytest
 
 from pronk.protocol.errors import PronkError
 from pronk.protocol.messages.devices import Measure, Measured
-from pronk.protocol.messages.library import ModelDetails, ModelFacts
+from pronk.protocol.messages.library import ModelDetails, ModelFacts, ModelPart, PartKind
 from pronk.protocol.messages.placement import CacheType, FlashAttention, Load
 from pronk.workers.inference.dry_run import measure_load
 from pronk.workers.inference.embedder import Embedder
 from pronk.workers.inference.engine import Engine
 from pronk.workers.inference.llama import Model, native_log
 from pronk.workers.inference.plan import context_length, plan_context
+from pronk.workers.parts import adapters_of
 from pronk.workers.store.demo import WEIGHTS
+from support.adapters import write_adapter
 from support.encoder_models import write_encoder
 from support.models import Shape, invent_vocabulary, write_random_model
 from support.recurrent import HYBRID, RECURRENT, RecurrentShape, write_recurrent_model
@@ -46,8 +48,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return paths
 
 
-def load_of(path: Path, context: int = 1024, parallel: int = 3) -> Load:
-    facts = ModelFacts("m:latest", "a" * 64, str(path), path.stat().st_size, 0, DETAILS)
+def load_of(path: Path, context: int = 1024, parallel: int = 3, *adapters: Path) -> Load:
+    parts = [ModelPart(PartKind.ADAPTER, str(each), "b" * 64, 0) for each in adapters]
+    size = path.stat().st_size
+    facts = ModelFacts("m:latest", "a" * 64, str(path), size, 0, DETAILS, parts=parts)
     return Load(facts, context, 1, parallel=parallel)
 
 
@@ -61,7 +65,7 @@ def total(measured: Measured) -> int:
 
 def taken(load: Load) -> int:
     """Bytes of all buffers of a real replica, by llama.cpp's own account."""
-    model = Model(Path(load.model.weights))
+    model = Model(Path(load.model.weights), adapters=adapters_of(load.model.parts))
     if model.generates:
         Engine(model, plan_context(model, load), 0).context.close()
     else:
@@ -116,6 +120,19 @@ def test_an_encoder_is_foretold(tmp_path: Path):
     measured = foretold(load_of(path, 512, 5))
     assert (measured.slot, measured.slots) == (0, 5)
     assert total(measured) == pytest.approx(taken(load_of(path, 512, 5)), rel=0.05)
+
+
+def test_adapters_are_foretold(models: dict[str, Path], tmp_path: Path):
+    names = ("attn_", "ffn_")
+    adapters = [
+        write_adapter(tmp_path / f"{rank}.gguf", models["wide"], rank=rank, names=names)
+        for rank in (16, 64)
+    ]
+    plain, load = load_of(models["wide"]), load_of(models["wide"], 1024, 3, *adapters)
+    assert total(foretold(load)) == pytest.approx(taken(load), rel=0.05)
+    sizes = sum(adapter.stat().st_size for adapter in adapters)
+    assert sizes > 0.2 * total(foretold(plain))
+    assert foretold(load).weights - foretold(plain).weights == sizes
 
 
 def test_the_number_of_slots_is_foretold_where_it_is_automatic(models: dict[str, Path]):

@@ -102,6 +102,18 @@ async def test_what_the_worker_gets_is_what_the_client_asked(stack: Stack) -> No
     ]
     assert body.options.stop == ["###"]
     assert body.options.top_k == 3
+    assert not body.any_seed
+
+
+@pytest.mark.parametrize(("options", "any_seed"), [({}, True), ({"seed": -1}, False)])
+async def test_a_request_without_a_seed_leaves_it_to_the_model(
+    stack: Stack, options: dict[str, int], any_seed: bool
+) -> None:
+    answering(stack, "x")
+    await stack.lines("/api/generate", {"model": "demo", "prompt": "hi", "options": options})
+    (header,) = stack.scheduler.all(Generate)
+    body = decode(stack.scheduler.bodies[header.request, 1])
+    assert body.any_seed is any_seed
 
 
 async def test_curl_without_a_json_content_type_is_understood(stack: Stack) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pronk.protocol.codec import decode, encode
 from pronk.protocol.messages.generation import GenerateBody, Kind, SamplingOptions
 from pronk.protocol.messages.library import ModelDescribed, ModelDetails, ModelFacts
-from pronk.workers.inference.defaults import METADATA, merged, model_options
+from pronk.workers.inference.defaults import METADATA, merged, model_options, model_seed
 from pronk.workers.inference.sampling import plan_sampling
 from pronk.workers.store.catalog import Catalog
 from pronk.workers.store.modelfile import worker_parameters
@@ -92,6 +92,28 @@ def test_parameters_of_loading_are_no_options_and_no_mistakes(
     assert not caplog.records
 
 
+@pytest.mark.parametrize(
+    ("value", "seed"),
+    [
+        (42, 42),
+        (42.0, 42),
+        ("42", 42),
+        (0, 0),
+        (2**63 + 7, 7),
+        (-1, None),
+        (None, None),
+        ("x", None),
+        (1.5, None),
+        (True, None),
+        ([1], None),
+        (1e400, None),
+    ],
+)
+def test_a_modelfile_may_set_a_seed(value: object, seed: int | None) -> None:
+    assert model_seed({"seed": value}) == seed
+    assert model_seed({}) is None
+
+
 @settings(deadline=None)
 @given(
     st.dictionaries(NAMES, ANY, max_size=8),
@@ -102,6 +124,7 @@ def test_any_modelfile_and_any_file_make_options_that_can_be_used(
 ) -> None:
     options = merged(SamplingOptions(), model_options(parameters, metadata))
     plan_sampling(options, 512)
+    model_seed(parameters)
     body = GenerateBody(Kind.CHAT, options)
     assert decode(encode(body)) == body
 

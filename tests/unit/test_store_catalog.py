@@ -290,14 +290,6 @@ def test_a_model_without_a_gguf_file_is_listed_but_not_loaded(
     assert "GGUF models only" in error.message
 
 
-def test_a_model_with_an_adapter_is_not_run_without_it(
-    ollama: Ollama, catalog: Catalog, weights: bytes
-) -> None:
-    ollama.add(PHI, weights, ollama.layer("adapter", weights))
-    error = refusal(catalog, DescribeModel(CALL, resolve(catalog, "phi").digest))
-    assert error.code is Code.NOT_IMPLEMENTED
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 @pytest.mark.parametrize("part", ["weights", "manifest", "directory"])
 def test_what_may_not_be_read_is_left_out_and_explained(

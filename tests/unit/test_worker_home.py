@@ -10,7 +10,7 @@ import pytest
 from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.keys import client_keys
 from pronk.protocol.messages.generation import Caller, Generate
-from pronk.protocol.messages.library import ModelDetails, ModelFacts
+from pronk.protocol.messages.library import ModelDetails, ModelFacts, ModelPart, PartKind
 from pronk.protocol.messages.placement import Load, Share
 from pronk.protocol.settings import load_settings
 from pronk.protocol.state import StateDirectory
@@ -35,8 +35,10 @@ def home(hosts: Hosts, tmp_path: Path, **settings: Any) -> Home:
     return Home.of(chosen, StateDirectory(chosen.state))
 
 
-def load(blob: str | None) -> Load:
-    facts = ModelFacts("m:latest", "d" * 64, "/elsewhere/blob", 1, 64, DETAILS, blob=blob)
+def load(blob: str | None, *parts: ModelPart) -> Load:
+    facts = ModelFacts(
+        "m:latest", "d" * 64, "/elsewhere/blob", 1, 64, DETAILS, blob=blob, parts=list(parts)
+    )
     return Load(facts, 64, threads=99, shares=[Share("CUDA0", "0000:01", "CUDA", 1.0)], layers=9)
 
 
@@ -93,6 +95,28 @@ def test_a_model_is_found_by_its_digest_in_the_hosts_own_library(hosts: Hosts, t
     loaded = home(hosts, tmp_path).load(load(blob))
     assert loaded.model.weights == str(tmp_path / "models" / "blobs" / f"sha256-{blob}")
     assert (loaded.threads, loaded.shares, loaded.layers) == (3, [], 0)
+
+
+def part(kind: PartKind, blob: str) -> ModelPart:
+    return ModelPart(kind, "/elsewhere/part", blob, 1)
+
+
+def test_its_parts_are_found_by_their_digests_too(hosts: Hosts, tmp_path: Path):
+    builtin = BuiltinModel().model()
+    assert builtin
+    there = home(hosts, tmp_path)
+    blobs = tmp_path / "models" / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / ("sha256-" + "1" * 64)).write_text("Be kind.")
+    system = part(PartKind.SYSTEM, "1" * 64)
+    projector = part(PartKind.PROJECTOR, "2" * 64)  # nobody reads it
+    (found,) = there.load(load(builtin.blob, projector, system)).model.parts
+    assert found.kind is PartKind.SYSTEM
+    assert found.path == str(blobs / ("sha256-" + "1" * 64))
+    with pytest.raises(PronkError) as missing:
+        there.load(load(builtin.blob, system, part(PartKind.ADAPTER, "3" * 64)))
+    assert missing.value.code is Code.NOT_FOUND
+    assert missing.value.message.startswith("a part of m:latest (adapter) is not in the model")
 
 
 def test_the_built_in_model_is_everywhere_unless_it_is_switched_off(hosts: Hosts, tmp_path: Path):

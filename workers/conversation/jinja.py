@@ -51,9 +51,7 @@ class Renderer:
         """
         self._environment.fuel = fuel
         try:
-            if self._source is not None:
-                self._environment.add_template(_NAME, self._source)
-                self._source = None
+            self._add()
             text = self._environment.render_template(_NAME, **variables)
         except Complaint:
             raise
@@ -66,6 +64,18 @@ class Renderer:
         if len(text) > limit:
             raise Broken("it writes far more than it was given")
         return text
+
+    def compile(self) -> None:
+        """Raises `Broken` where the source is no Jinja."""
+        try:
+            self._add()
+        except TemplateError as error:
+            raise Broken(error.message[:_SAID]) from None
+
+    def _add(self) -> None:
+        if self._source is not None:
+            self._environment.add_template(_NAME, self._source)
+            self._source = None
 
 
 def _raise_exception(message: object) -> None:

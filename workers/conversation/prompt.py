@@ -14,17 +14,22 @@ from collections.abc import Sequence
 from ...protocol.errors import Code, PronkError
 from ...protocol.messages.generation import ChatMessage, GenerateBody, Kind
 from .fitting import Fitting, Tokenizer
+from .opening import NO_OPENING, Opening
 from .template import ChatTemplate, RequestTemplate
 
 
 def build_prompt(
-    body: GenerateBody, template: ChatTemplate | None, tokenizer: Tokenizer, context_length: int
+    body: GenerateBody,
+    template: ChatTemplate | None,
+    tokenizer: Tokenizer,
+    context_length: int,
+    opening: Opening = NO_OPENING,
 ) -> list[int]:
     """The prompt of a request: at least one token, at most `context_length - 1`.
 
-    What is too long is cut where the request allows it: a chat loses its oldest messages, a
-    completion its middle. Raises `PronkError` when the prompt does not fit, is empty, or cannot be
-    rendered.
+    `opening` is the model's own. What is too long is cut where the request allows it: a chat loses
+    its oldest messages, of which the model's are the first to go, a completion its middle. Raises
+    `PronkError` when the prompt does not fit, is empty, or cannot be rendered.
     """
     for token in (*body.context, *body.tokens):
         if token >= tokenizer.size:
@@ -34,24 +39,31 @@ def build_prompt(
             )
     fitting = Fitting(tokenizer, context_length, body)
     if body.kind is Kind.COMPLETION:
-        return _completion(body, template, tokenizer, fitting)
+        return _completion(body, template, tokenizer, fitting, opening)
     rendering = _needed(template)
+    messages = opening.of_chat(body.messages)
     if not body.truncate:
-        return fitting.whole(rendering.render(body.messages))
-    return _truncated(body.messages, rendering, fitting)
+        return fitting.whole(rendering.render(messages))
+    return _truncated(messages, rendering, fitting)
 
 
 def _completion(
-    body: GenerateBody, template: ChatTemplate | None, tokenizer: Tokenizer, fitting: Fitting
+    body: GenerateBody,
+    template: ChatTemplate | None,
+    tokenizer: Tokenizer,
+    fitting: Fitting,
+    opening: Opening,
 ) -> list[int]:
     """The prompt of a text that is to be continued, answered or filled in."""
     if body.raw:
         return fitting.cut(body.prompt)
-    system = [ChatMessage("system", body.system)] if body.system else []
-    messages = [*system, ChatMessage("user", body.prompt)]
+    if body.suffix:  # a gap is no conversation
+        opening = NO_OPENING
+    system = opening.system_of(body.system)
+    messages = opening.of_prompt(body.prompt, system, goes_on=bool(body.context))
     if body.template is not None:
         own = RequestTemplate(body.template, bos=tokenizer.bos_text, eos=tokenizer.eos_text)
-        parts = {"system": body.system or "", "prompt": body.prompt, "suffix": body.suffix}
+        parts = {"system": system, "prompt": body.prompt, "suffix": body.suffix}
         return fitting.cut(own.render(messages, **parts))
     if body.suffix:
         if tokenizer.infill is None:

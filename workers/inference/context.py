@@ -79,9 +79,7 @@ class Context:
     def __init__(self, model: Model, plan: ContextPlan) -> None:
         """Raises `PronkError` (LOAD_FAILED) when the memory does not suffice."""
         params = plan_params(plan, offloaded=model.offloaded)
-        self.handle = _c.llama_init_from_model(model.handle, params)
-        if not self.handle:
-            raise model.load_error()
+        self.handle = model.new_context(params)
         self.plan = plan
         self.can_cut = not (
             _c.llama_model_is_recurrent(model.handle) or _c.llama_model_is_hybrid(model.handle)

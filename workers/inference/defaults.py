@@ -68,6 +68,22 @@ def model_options(parameters: Mapping[str, Any], metadata: Mapping[str, str]) ->
     return SamplingOptions(**given)
 
 
+def model_seed(parameters: Mapping[str, Any]) -> int | None:
+    """The seed that a Modelfile sets, in 32 bits as a request's; None for a random one."""
+    value = parameters.get("seed")
+    if value is None:
+        return None
+    try:
+        number = _number(value)
+        if not number.is_integer():
+            raise ValueError
+    except (ValueError, OverflowError):
+        _log.warning("the Modelfile's seed is ignored: %.80r means nothing here", value)
+        return None
+    whole = value if isinstance(value, int) else int(number)
+    return None if whole < 0 else whole & 0xFFFFFFFF
+
+
 def merged(request: SamplingOptions, model: SamplingOptions) -> SamplingOptions:
     """The request's options, and the model's where the request has none."""
     if model == _NOTHING:

@@ -8,11 +8,9 @@ of the tensors that stand in the header.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-import llama_cpp
 
 from ...protocol.messages.devices import Measure, Measured
+from ..parts import adapters_of
 from .capacity import MOST_AUTOMATIC
 from .context import plan_params
 from .embedder import BATCH
@@ -20,8 +18,6 @@ from .embedding_context import plan_embedding
 from .llama import Model, native_log
 from .offload import offload_of
 from .plan import context_length, plan_context
-
-_c: Any = llama_cpp  # its stubs describe what ctypes takes only in part
 
 
 def measure_load(measure: Measure) -> Measured:
@@ -31,7 +27,8 @@ def measure_load(measure: Measure) -> Measured:
     `PronkError` (LOAD_FAILED) with the reason why such a replica cannot be.
     """
     load = measure.load
-    model = Model(Path(load.model.weights), offload_of(load), dry=True)
+    adapters = adapters_of(load.model.parts)
+    model = Model(Path(load.model.weights), offload_of(load), adapters=adapters, dry=True)
     if model.generates:
         plan = plan_context(model, load)
         slots, params = plan.slots, plan_params(plan, offloaded=model.offloaded)
@@ -39,9 +36,7 @@ def measure_load(measure: Measure) -> Measured:
         slots = load.parallel or MOST_AUTOMATIC
         params = plan_embedding(model, context_length(model, load), 1, BATCH).params
     with native_log.apart():
-        context = _c.llama_init_from_model(model.handle, params)
-        if not context:
-            raise model.load_error()
+        model.new_context(params)
         remembered = native_log.remembered("KV") + native_log.remembered("RS")
         compute = native_log.on_devices("compute")
         output = native_log.on_devices("output")

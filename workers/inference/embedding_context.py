@@ -100,9 +100,7 @@ class EmbeddingContext:
         ranks = plan.pooling == _c.LLAMA_POOLING_TYPE_RANK
         self.dimension = model.classes if ranks else model.dimension
         """Numbers of a vector."""
-        self._handle = _c.llama_init_from_model(model.handle, plan.params)
-        if not self._handle:
-            raise model.load_error()
+        self._handle = model.new_context(plan.params)
         self._memory = _c.llama_get_memory(self._handle)
         self._compute = _c.llama_decode if model.generates else _c.llama_encode
         self._rows = _Rows(self.capacity)

@@ -7,7 +7,7 @@ what to load does that. Nothing here is safe for use from two threads at a time.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import llama_cpp
 
 from ...protocol.errors import Code, PronkError
 from ..architectures import ENCODERS
+from .adapters import Adapters
 from .native_log import NativeLog
 from .offload import NOTHING, Offload
 from .vocabulary import Vocabulary
@@ -45,10 +46,19 @@ def context_params(threads: int, *, offloaded: bool = False) -> Any:
 
 
 class Model:
-    """The weights and the vocabulary of one GGUF file, memory-mapped, on the CPU or offloaded."""
+    """The weights and the vocabulary of one GGUF file, memory-mapped, on the CPU or offloaded, and
+    the adapters to them.
+    """
 
-    def __init__(self, path: Path, offload: Offload = NOTHING, *, dry: bool = False) -> None:
-        """Reads the file. A `dry` model has no weights: its contexts only tell what they would
+    def __init__(
+        self,
+        path: Path,
+        offload: Offload = NOTHING,
+        *,
+        adapters: Sequence[Path] = (),
+        dry: bool = False,
+    ) -> None:
+        """Reads the files. A `dry` model has no weights: its contexts only tell what they would
         take, and must compute nothing.
 
         Raises `PronkError` (LOAD_FAILED) with llama.cpp's reason, without the path.
@@ -61,7 +71,7 @@ class Model:
         self.offload = offload
         kept = offload.set_params(params)
         native_log.forget()
-        self._path = path
+        self._files = [path]
         self.handle = _c.llama_model_load_from_file(str(path).encode(), params)
         del kept
         if not self.handle:
@@ -78,6 +88,24 @@ class Model:
         self.vocabulary = Vocabulary(_c.llama_model_get_vocab(self.handle))
         self.trained_context = int(_c.llama_model_n_ctx_train(self.handle))
         """Tokens of context that the model was trained for; 0 where it does not say."""
+        self._files += adapters
+        native_log.forget_errors()
+        try:
+            self._adapters = Adapters(self.handle, adapters, self.load_error)
+        except PronkError:
+            self.close()
+            raise
+
+    def new_context(self, params: Any) -> Any:
+        """A `llama_context` made with `llama_context_params`, which its taker frees.
+
+        Raises `PronkError` (LOAD_FAILED) with llama.cpp's reason.
+        """
+        context = _c.llama_init_from_model(self.handle, params)
+        if not context:
+            raise self.load_error()
+        self._adapters.apply(context)
+        return context
 
     @property
     def offloaded(self) -> bool:
@@ -91,8 +119,8 @@ class Model:
 
     @property
     def weights(self) -> int:
-        """Bytes of all tensors in the file."""
-        return int(_c.llama_model_size(self.handle))
+        """Bytes of all tensors in the file, and in those of the adapters."""
+        return int(_c.llama_model_size(self.handle)) + self._adapters.size
 
     @property
     def ranks(self) -> bool:
@@ -117,7 +145,8 @@ class Model:
 
     def load_error(self) -> PronkError:
         """What llama.cpp's log says about the call that just failed."""
-        reason = native_log.reason(str(self._path), self._path.name)
+        secrets = [text for path in self._files for text in (str(path), path.name)]
+        reason = native_log.reason(*secrets)
         return PronkError(Code.LOAD_FAILED, reason)
 
     @property
@@ -137,5 +166,5 @@ class Model:
         return buffer.value.decode("utf-8", "replace")
 
     def close(self) -> None:
-        """Gives the memory back. Contexts of this model must be closed before."""
+        """Gives the memory back, that of the adapters too. Contexts must be closed before."""
         _c.llama_model_free(self.handle)

@@ -20,7 +20,7 @@ HOST = "CPU"
 
 _BUFFER = re.compile(r"^(\w+): +(\S+) (?:([\w ]+) )?buffer size = +([\d.]+) MiB")
 _MEMORY = re.compile(r"^llama_(kv_cache|memory_recurrent)\w*: size = +([\d.]+) MiB")
-_FUNCTION = re.compile(r"^(?:error loading model: |[\w:~]+: )+")
+_FUNCTION = re.compile(r"^(?:error loading model: |failed to apply lora adapter: |[\w:~]+: )+")
 _GENERIC = re.compile(r"^failed to load model\b|^failed to create")
 _PATH = re.compile(r"(?:/[^\s/'\"]+){2,}")
 
@@ -113,6 +113,10 @@ class NativeLog:
         self._errors.clear()
         self._buffers.clear()
         self._memories = dict.fromkeys(self._memories, 0.0)
+
+    def forget_errors(self) -> None:
+        """Has `reason` speak of what comes from now on."""
+        self._errors.clear()
 
     def reason(self, *secrets: str) -> str:
         """Why the last load failed: the first error that says something, without any path.

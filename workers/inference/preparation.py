@@ -15,11 +15,12 @@ from ...protocol.codec import MalformedMessage, decode
 from ...protocol.errors import Code, PronkError
 from ...protocol.messages.embedding import Embed, EmbedBody
 from ...protocol.messages.generation import Generate, GenerateBody
+from ..conversation.choice import choose_template
 from ..conversation.prompt import build_prompt
-from ..conversation.template import ChatTemplate
+from ..parts import NO_PARTS, Parts
 from .answer import Answer
 from .constraints import ConstraintCompiler, ConstraintFailed
-from .defaults import METADATA, merged, model_options
+from .defaults import METADATA, merged, model_options, model_seed
 from .embedding_inputs import InputPreparer
 from .llama import Model
 from .prepared import Prepared
@@ -42,9 +43,11 @@ class Preparation:
         can_shift: bool,
         max_body: int,
         parameters: Mapping[str, Any] = MappingProxyType({}),
+        parts: Parts = NO_PARTS,
+        renderer: str = "",
     ) -> None:
         """`context_length` in tokens is what each slot has; `max_body` bounds a body in bytes;
-        `parameters` are those of the model's Modelfile.
+        `parameters`, `parts` and `renderer` are what the model's Modelfile sets.
         """
         self._vocabulary = vocabulary = model.vocabulary
         self._context_length = context_length
@@ -57,13 +60,16 @@ class Preparation:
             pair_template=model.pair_template,
         )
         self._options = model_options(parameters, model.metadata(METADATA))
+        self._seed = model_seed(parameters)
         self._max_body = max_body
         self._constraints = ConstraintCompiler(vocabulary)
-        source = model.chat_template
-        self._template = (
-            ChatTemplate(source, bos=vocabulary.bos_text, eos=vocabulary.eos_text)
-            if source
-            else None
+        self._opening = parts.opening
+        self._template = choose_template(
+            model.chat_template,
+            parts.template,
+            renderer,
+            bos=vocabulary.bos_text,
+            eos=vocabulary.eos_text,
         )
 
     def prepare(self, header: Generate | Embed, frame: bytes) -> Prepared | EmbedJob:
@@ -88,7 +94,11 @@ class Preparation:
         context_length = min(self._context_length, header.context_length or self._context_length)
         stops = StopMatcher(options.stop or ())
         prompt = build_prompt(
-            replace(body, options=options), self._template, self._vocabulary, context_length
+            replace(body, options=options),
+            self._template,
+            self._vocabulary,
+            context_length,
+            self._opening,
         )
         shifts = body.shift and self._can_shift
         limit = answer_limit(options.num_predict, context_length, len(prompt), shifts)
@@ -102,7 +112,9 @@ class Preparation:
                     form.accept(token)
             except ConstraintFailed as error:
                 raise PronkError(Code.INVALID_REQUEST, f"format: {error}") from None
-        sampler = Sampler(plan_sampling(options, context_length), header.seed, self._vocabulary)
+        # The same for every attempt: what a model sets belongs to its digest.
+        seed = header.seed if self._seed is None or not body.any_seed else self._seed
+        sampler = Sampler(plan_sampling(options, context_length), seed, self._vocabulary)
         whole = [*prompt, *body.tokens]
         sampler.see(whole)
         tokens = in_context(whole, len(prompt), context_length, keep)

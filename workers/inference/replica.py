@@ -34,6 +34,7 @@ from ...protocol.messages.placement import (
     Released,
     SetThreads,
 )
+from ..parts import read_parts
 from ..visibility import choose_devices
 from .capacity import MOST_AUTOMATIC
 from .messages import WithNumbers
@@ -158,7 +159,8 @@ class Replica:
         from .plan import context_length, plan_context
         from .preparation import Preparation
 
-        model = Model(Path(load.model.weights), offload_of(load))
+        parts = read_parts(load.model.parts)
+        model = Model(Path(load.model.weights), offload_of(load), adapters=parts.adapters)
         length = context_length(model, load)
         embedder = Embedder(model, length, load.threads)
         engine = None
@@ -170,6 +172,8 @@ class Replica:
             can_shift=engine is not None and engine.context.can_shift,
             max_body=self._max_body,
             parameters=load.model.parameters,
+            parts=parts,
+            renderer=load.model.renderer,
         ).prepare
         return Computers(engine, embedder, model)
 

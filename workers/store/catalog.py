@@ -38,6 +38,7 @@ from .gguf_facts import INFILL_TOKENS, UNKNOWN, HeaderFacts, facts_of
 from .gguf_metadata import InvalidGGUF, read_header
 from .layout import Library, StoredModel
 from .modelfile import worker_parameters
+from .parts import parts_of
 from .showing import show
 
 _log = logging.getLogger(__name__)
@@ -107,11 +108,10 @@ class Catalog:
                 Code.LOAD_FAILED,
                 f"model '{name}' has no GGUF file; this version of Pronk runs GGUF models only",
             )
-        if any(layer.kind == "adapter" for layer in model.layers):
-            raise PronkError(
-                Code.NOT_IMPLEMENTED,
-                f"model '{name}' has an adapter, which this version of Pronk cannot apply",
-            )
+        try:
+            parts = parts_of(self._library, model)
+        except Damaged as error:
+            raise _damaged(name, error) from None
         try:
             facts = self._header_facts(model)
         except InvalidGGUF as error:
@@ -133,6 +133,8 @@ class Catalog:
                 details=details_of(model, facts),
                 parameters=self._parameters(model),
                 blob=model.blob,
+                parts=parts,
+                renderer=model.config.renderer,
             ),
         )
 
