@@ -20,7 +20,7 @@ from typing import Any
 from ...protocol.channels import Router
 from ...protocol.errors import Code, PronkError
 from ...protocol.logs import RateLimitedLog, configure_logging
-from ...protocol.messages.changes import CopyModel, DeleteModel, StopCall
+from ...protocol.messages.changes import StopCall
 from ...protocol.messages.failure import Failure
 from ...protocol.messages.library import CallFailed, DescribeModel, ResolveModel
 from ...protocol.process import die_with_parent
@@ -30,7 +30,9 @@ from .builtin import BuiltinModel
 from .catalog import QUESTIONS, Answer, Catalog, Question
 from .changes import ORDERS, Changes, Run
 from .layout import Library
-from .orders import Shelf
+from .orders import Orders
+from .pulling.pull import Puller
+from .registry.client import Registry
 from .uploads import Uploads
 from .writing import Writer
 
@@ -142,16 +144,14 @@ async def serve(settings: Settings) -> None:
     builtin = BuiltinModel() if settings.demo_model == "on" else None
     echo = settings.echo_model == "on"
     library, writer = Library(settings.models), Writer(settings.models)
-    shelf = Shelf(library, writer, builtin, echo=echo)
-    runs: dict[type[Any], Run] = {
-        CopyModel: shelf.copy,
-        DeleteModel: shelf.delete,
-    }
+    registry = Registry(settings)
+    puller = Puller(writer, registry, connections=settings.pull_connections)
+    orders = Orders(library, writer, builtin, registry, puller, echo=echo)
     there = "" if settings.models.is_dir() else ", which is not there: empty"
     _log.info("the model library is %s%s", settings.models, there)
     tidying = asyncio.create_task(asyncio.to_thread(writer.tidy))
     state = StateDirectory(settings.state)
-    store = Store(state.store, Catalog(library, builtin, echo=echo), runs)
+    store = Store(state.store, Catalog(library, builtin, echo=echo), orders.runs())
     uploads = Uploads(state.uploads, writer)
     try:
         await stop.wait()
@@ -160,6 +160,8 @@ async def serve(settings: Settings) -> None:
         store.close()
         uploads.close()
         await asyncio.gather(store.wait_closed(), uploads.wait_closed())
+        puller.close()
+        await registry.close()
 
 
 async def _serve_and_exit(settings: Settings) -> None:
