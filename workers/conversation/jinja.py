@@ -68,6 +68,20 @@ class Renderer:
         return text
 
 
+def check(source: str) -> None:
+    """Raises `Broken` where a source is no Jinja template."""
+    try:
+        Environment(debug=False).add_template(_NAME, source)
+    except TemplateError as error:
+        raise Broken(error.message[:_SAID]) from None
+
+
+def variables_of(source: str) -> frozenset[str]:
+    """Names that a template expects to be given. Raises `Broken`."""
+    check(source)
+    return frozenset(Environment(debug=False).undeclared_variables_in_str(source))
+
+
 def _raise_exception(message: object) -> None:
     raise Complaint(str(message)[:_SAID])
 
