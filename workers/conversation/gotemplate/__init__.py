@@ -6,7 +6,7 @@ rendered in a process that has other work.
 """
 
 from .errors import GoTemplateError
-from .running import Limits
+from .running import Limits, Run
 from .template import Template
 
-__all__ = ["GoTemplateError", "Limits", "Template"]
+__all__ = ["GoTemplateError", "Limits", "Run", "Template"]

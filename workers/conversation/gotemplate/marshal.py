@@ -45,8 +45,8 @@ def _pieces(value: Any, depth: int) -> Iterator[str]:
             # Go sorts by bytes, and characters are in the same order.
             yield from _members(((key, value[key]) for key in sorted(value, key=to_bytes)), depth)
             yield "}"
-        case Slice() if not value:
-            yield "null"
+        case Slice():
+            yield from _pieces(value.json_form(), depth)
         case list() | Window():
             yield "["
             for place, each in enumerate(value):

@@ -1,4 +1,4 @@
-"""One rendering: what was written, which variables there are, and how much more may be done."""
+"""A rendering: what was written, which variables there are, and how much more may be done."""
 
 from __future__ import annotations
 
@@ -25,20 +25,24 @@ class Limits:
 
 
 class Run:
-    """What one rendering has at hand."""
+    """What a rendering has at hand. Several templates may write to one, one after the other."""
 
     __slots__ = ("_built", "_limits", "_room", "depth", "names", "out", "steps", "values")
 
-    def __init__(self, data: Any, limits: Limits) -> None:
-        self.names = ["$"]
+    def __init__(self, limits: Limits) -> None:
+        self.names: list[str] = []
         """Variables, the innermost last."""
-        self.values = [data]
+        self.values: list[Any] = []
         self.out: list[str] = []
         self.depth = 0
         self.steps = limits.steps
         self._limits = limits
         self._room = limits.output
         self._built = limits.built
+
+    def begin(self, data: Any) -> None:
+        """Before a template is rendered: `data` is all that it sees."""
+        self.names, self.values, self.depth = ["$"], [data], 0
 
     def write(self, text: str) -> None:
         """Adds to the output. Raises `Fault` when that is too much."""

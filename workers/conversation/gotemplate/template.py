@@ -38,11 +38,16 @@ class Template:
 
         Raises `GoTemplateError`, whose text holds nothing of `data`.
         """
-        run = Run(data, limits)
+        run = Run(limits)
+        self.render_to(run, data)
+        return run.text()
+
+    def render_to(self, run: Run, data: Any) -> None:
+        """Adds that text to what was written before, within the bounds of both."""
+        run.begin(data)
         try:
             self._step(run, data)
         except Fault as fault:
             raise GoTemplateError(1, str(fault)) from None
         except RecursionError:
             raise GoTemplateError(1, "it is nested too deeply") from None
-        return run.text()

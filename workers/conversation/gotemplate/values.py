@@ -54,6 +54,10 @@ class Slice(list[Any]):
     go_type: ClassVar[str] = "[]string"
     methods: ClassVar[Methods] = {}
 
+    def json_form(self) -> Any:
+        """What stands for it in JSON: nothing, where it has no elements."""
+        return list(self) or None
+
 
 class Window(Sequence[Any]):
     """A part of a list, which shares its entries: what `slice` gives."""
