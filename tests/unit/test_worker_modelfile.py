@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -22,19 +21,15 @@ from pronk.protocol.messages.library import ModelPart, PartKind
 from pronk.protocol.messages.placement import Loaded, LoadFailed, Released
 from support.adapters import write_adapter
 from support.models import CHATML, write_reciting_model
-from support.worker_stage import Stage
+from support.worker_stage import Stage, staged
 
 CHAIN = "abcdéfghij"
 
 
 @pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
-    with tempfile.TemporaryDirectory() as root:  # pytest's own are too deep for a socket
-        stage = Stage(Path(root))
-        try:
-            yield stage
-        finally:
-            await stage.close()
+    async with staged() as stage:
+        yield stage
 
 
 @pytest.fixture
