@@ -1,36 +1,111 @@
-"""Which template a model's conversations are written with."""
+"""Which template writes a prompt, and in which language it is written.
+
+A model has up to two: the Jinja template inside its GGUF file, and a TEMPLATE layer beside it,
+which Ollama writes in Go. The layer is the later and more deliberate choice, so it goes first; but
+where Ollama writes the prompt in code of its own (`renderer`), the layer is only a placeholder.
+"""
 
 from __future__ import annotations
 
 import logging
+import re
 
-from .jinja import Broken, Renderer
-from .template import ChatTemplate
+from ...protocol.errors import Code, PronkError
+from . import jinja
+from .gotemplate import GoTemplateError
+from .gotemplate import Template as GoTemplate
+from .template import (
+    ChatTemplate,
+    GoChatTemplate,
+    GoRequestTemplate,
+    RequestTemplate,
+    Template,
+)
 
 _log = logging.getLogger(__name__)
+
+_JINJA_ONLY = ("{%", "{#")
+_GO_VALUE = re.compile(r"\{\{-?\s*(?:[^{}]*[\s(|])?(?:\.[A-Z]|\$[\s\w.])")
+"""How a Go template that cannot be read still looks like one: it reaches for `.Name` or `$name`."""
 
 
 def choose_template(
     jinja_source: str | None, layer_source: str | None, renderer: str, *, bos: str, eos: str
-) -> ChatTemplate | None:
-    """The Modelfile's TEMPLATE where it is one in Jinja, else that of the model's file, if any.
+) -> Template | None:
+    """The template of a model, or None where it has none.
 
-    `renderer` is Ollama's name for code that writes prompts of this model: the file's own template
-    says the same. `bos` and `eos` are the texts of the model's beginning and end tokens.
+    `jinja_source` is the GGUF file's, `layer_source` the TEMPLATE layer's; `renderer` is Ollama's
+    name for code that takes the layer's place, or empty. `bos` and `eos` are the texts of the
+    model's beginning and end tokens. Raises `PronkError` (LOAD_FAILED) where the layer cannot be
+    read and there is nothing to fall back to.
     """
-    if layer_source and _is_jinja(layer_source):
-        return ChatTemplate(layer_source, bos=bos, eos=eos)
-    if layer_source and not jinja_source:
-        _log.warning("the TEMPLATE of the model's Modelfile is not in Jinja, and it has no other")
+    if layer_source and layer_source.strip() and not (renderer and jinja_source):
+        try:
+            return _of_layer(layer_source, bos, eos)
+        except (GoTemplateError, jinja.Broken) as error:
+            if not jinja_source:
+                raise PronkError(
+                    Code.LOAD_FAILED, f"the model's TEMPLATE cannot be read: {error}"
+                ) from None
+            _log.warning(
+                "the model's TEMPLATE cannot be read: %s; the one in its GGUF file is used", error
+            )
     return ChatTemplate(jinja_source, bos=bos, eos=eos) if jinja_source else None
 
 
-def _is_jinja(source: str) -> bool:
-    """Whether it can be read as Jinja. A template in Go's language cannot where it writes a
-    value.
+def _of_layer(source: str, bos: str, eos: str) -> Template:
+    if is_go(source):
+        return GoChatTemplate(source)
+    jinja.check(source)
+    return ChatTemplate(source, bos=bos, eos=eos)
+
+
+def request_template(source: str, *, bos: str, eos: str) -> GoRequestTemplate | RequestTemplate:
+    """The template that came with a request. Raises `PronkError` (INVALID_REQUEST)."""
+    if not is_go(source):
+        return RequestTemplate(source, bos=bos, eos=eos)
+    try:
+        return GoRequestTemplate(source)
+    except GoTemplateError as error:
+        raise PronkError(Code.INVALID_REQUEST, f"template: {error}") from None
+
+
+def is_go(source: str) -> bool:
+    """Whether a template is written in Go's language; otherwise it is Jinja.
+
+    What can be read as Go is Go, unless it has signs of Jinja and reaches for nothing in Go's way:
+    no Jinja expression can be read as Go and begins with a dot or a dollar. What cannot be read as
+    Go is Jinja, unless it looks like Go with a mistake.
+    """
+    marked = any(sign in source for sign in _JINJA_ONLY)
+    try:
+        template = GoTemplate.parse(source)
+    except GoTemplateError:
+        return not marked and _GO_VALUE.search(source) is not None
+    return not marked or bool(template.names)
+
+
+def uses(source: str, name: str) -> bool:
+    """Whether a template mentions a value such as `Suffix` or `Tools`, in either language.
+
+    What cannot be read mentions nothing.
     """
     try:
-        Renderer(source).compile()
-    except Broken:
+        if is_go(source):
+            names = {each.lower() for each in GoTemplate.parse(source).names}
+        else:
+            names = jinja.variables_of(source)
+    except (GoTemplateError, jinja.Broken):
         return False
-    return True
+    return name.lower() in names
+
+
+def validate(source: str) -> None:
+    """Raises `PronkError` (INVALID_REQUEST) with a reason where a template cannot be read."""
+    try:
+        if is_go(source):
+            GoTemplate.parse(source)
+        else:
+            jinja.check(source)
+    except (GoTemplateError, jinja.Broken) as error:
+        raise PronkError(Code.INVALID_REQUEST, f"template: {error}") from None

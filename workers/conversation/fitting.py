@@ -82,11 +82,14 @@ class Fitting:
         self._refuse_hopeless(text)
         return self._checked(self._begun(self._tokenizer.tokenize(text)))
 
-    def fits(self, text: str) -> bool:
-        """Whether the prompt leaves room for an answer."""
+    def fits(self, text: str, *, cut: bool = False) -> bool:
+        """Whether the prompt leaves room for an answer: as much as one that was `cut` leaves."""
         if self._hopeless(text):
             return False
-        return len(self._begun(self._tokenizer.tokenize(text))) < self._context_length
+        length = len(self._begun(self._tokenizer.tokenize(text)))
+        if cut:
+            return length <= prompt_limit(self._context_length, self._kept(length))
+        return length < self._context_length
 
     def cut(self, text: str) -> list[int]:
         """The prompt of all the text, or where it is too long and may be cut: its first `num_keep`

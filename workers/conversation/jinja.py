@@ -51,7 +51,9 @@ class Renderer:
         """
         self._environment.fuel = fuel
         try:
-            self._add()
+            if self._source is not None:
+                self._environment.add_template(_NAME, self._source)
+                self._source = None
             text = self._environment.render_template(_NAME, **variables)
         except Complaint:
             raise
@@ -65,17 +67,19 @@ class Renderer:
             raise Broken("it writes far more than it was given")
         return text
 
-    def compile(self) -> None:
-        """Raises `Broken` where the source is no Jinja."""
-        try:
-            self._add()
-        except TemplateError as error:
-            raise Broken(error.message[:_SAID]) from None
 
-    def _add(self) -> None:
-        if self._source is not None:
-            self._environment.add_template(_NAME, self._source)
-            self._source = None
+def check(source: str) -> None:
+    """Raises `Broken` where a source is no Jinja template."""
+    try:
+        Environment(debug=False).add_template(_NAME, source)
+    except TemplateError as error:
+        raise Broken(error.message[:_SAID]) from None
+
+
+def variables_of(source: str) -> frozenset[str]:
+    """Names that a template expects to be given. Raises `Broken`."""
+    check(source)
+    return frozenset(Environment(debug=False).undeclared_variables_in_str(source))
 
 
 def _raise_exception(message: object) -> None:

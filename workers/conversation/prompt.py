@@ -13,14 +13,18 @@ from collections.abc import Sequence
 
 from ...protocol.errors import Code, PronkError
 from ...protocol.messages.generation import ChatMessage, GenerateBody, Kind
+from .choice import request_template
 from .fitting import Fitting, Tokenizer
 from .opening import NO_OPENING, Opening
-from .template import ChatTemplate, RequestTemplate
+from .template import Template
+
+_FEW = 16
+"""Characters that fit into any context around a gap, or else nothing does."""
 
 
 def build_prompt(
     body: GenerateBody,
-    template: ChatTemplate | None,
+    template: Template | None,
     tokenizer: Tokenizer,
     context_length: int,
     opening: Opening = NO_OPENING,
@@ -49,7 +53,7 @@ def build_prompt(
 
 def _completion(
     body: GenerateBody,
-    template: ChatTemplate | None,
+    template: Template | None,
     tokenizer: Tokenizer,
     fitting: Fitting,
     opening: Opening,
@@ -62,17 +66,49 @@ def _completion(
     system = opening.system_of(body.system)
     messages = opening.of_prompt(body.prompt, system, goes_on=bool(body.context))
     if body.template is not None:
-        own = RequestTemplate(body.template, bos=tokenizer.bos_text, eos=tokenizer.eos_text)
+        own = request_template(body.template, bos=tokenizer.bos_text, eos=tokenizer.eos_text)
         parts = {"system": system, "prompt": body.prompt, "suffix": body.suffix}
         return fitting.cut(own.render(messages, **parts))
     if body.suffix:
+        if template is not None and template.fills:
+            return _filled(body, template, fitting)
         if tokenizer.infill is None:
             raise PronkError(Code.INVALID_REQUEST, "the model does not support insert")
         return fitting.around(tokenizer.infill, body.prompt, body.suffix)
     return fitting.cut(_needed(template).render(messages))
 
 
-def _needed(template: ChatTemplate | None) -> ChatTemplate:
+def _filled(body: GenerateBody, template: Template, fitting: Fitting) -> list[int]:
+    """The prompt around a gap, as the model's template writes it.
+
+    Where it is too long and may be cut, both texts lose what is farthest from the gap, and the one
+    before it keeps three quarters. How many characters fit is found in steps that double, then
+    halve, so that little more is tokenized than what is kept.
+    """
+    prompt, suffix = body.prompt, body.suffix
+
+    def cut_to(size: int) -> str:
+        behind = max(size // 4, size - len(prompt))
+        before = max(size - min(behind, len(suffix)), 0)
+        return template.fill(prompt[max(len(prompt) - before, 0) :], suffix[:behind])
+
+    whole = template.fill(prompt, suffix)
+    if not body.truncate or fitting.fits(whole):
+        return fitting.whole(whole)
+    size = step = _FEW
+    while step >= _FEW:
+        if fitting.fits(cut_to(size + step), cut=True):
+            size, step = size + step, 2 * step
+        else:
+            break
+    while step >= max(_FEW, size // 16):
+        step //= 2
+        if fitting.fits(cut_to(size + step), cut=True):
+            size += step
+    return fitting.whole(cut_to(size))
+
+
+def _needed(template: Template | None) -> Template:
     if template is None:
         raise PronkError(
             Code.INVALID_REQUEST, "the model has no chat template; use /api/generate with raw"
@@ -80,9 +116,7 @@ def _needed(template: ChatTemplate | None) -> ChatTemplate:
     return template
 
 
-def _truncated(
-    messages: Sequence[ChatMessage], template: ChatTemplate, fitting: Fitting
-) -> list[int]:
+def _truncated(messages: Sequence[ChatMessage], template: Template, fitting: Fitting) -> list[int]:
     """The prompt of the longest end of a conversation that fits, with all system messages.
 
     What is kept begins with a user's message, because many templates refuse anything else, or is

@@ -1,9 +1,10 @@
-"""Chat templates: Jinja source from a model's file or from a request, so from anybody.
+"""Chat templates: Jinja or Go source from a model or from a request, so from anybody.
 
-minijinja renders them: no Python object is within their reach, and fuel bounds their steps. Fuel
+minijinja renders Jinja: no Python object is within its reach, and fuel bounds its steps. Fuel
 does not bound memory: one line that doubles a text takes gigabytes within a few steps. A model's
 own template is its owner's choice, and bounded only by the worker's life; one that comes with a
 request is rendered in a process of its own, where memory and time end before the worker's do.
+Go templates are bounded in all of this wherever they come from, and need no such process.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ import logging
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from ...protocol.errors import Code, PronkError
 from ...protocol.messages.generation import ChatMessage
 from . import jinja
+from .go_chat import GoChat, Think
+from .gotemplate import GoTemplateError
 from .jinja import Broken, Complaint, Renderer
+from .turns import Turn
 
 _log = logging.getLogger(__name__)
 
@@ -36,8 +40,31 @@ _PATIENCE = 60.0
 """Seconds on the clock, which may have to be shared with whatever else the machine does."""
 
 
-class _Template:
-    """What is the same for every template: what it is given, and how much it may take."""
+class Template(Protocol):
+    """A model's template, in whatever language."""
+
+    @property
+    def fills(self) -> bool:
+        """Whether it can ask for what stands between two texts."""
+        ...
+
+    def render(self, messages: Sequence[ChatMessage]) -> str:
+        """The prompt text of `messages`, up to where the assistant begins to speak.
+
+        Raises `PronkError`.
+        """
+        ...
+
+    def fill(self, prompt: str, suffix: str) -> str:
+        """The prompt text that asks for what stands between two texts, if it `fills`.
+
+        Raises `PronkError`.
+        """
+        ...
+
+
+class _Jinja:
+    """What is the same for every Jinja template: what it is given, and how much it may take."""
 
     def __init__(self, source: str, *, bos: str, eos: str) -> None:
         """`bos` and `eos` are the texts of the model's beginning and end tokens."""
@@ -55,11 +82,13 @@ class _Template:
         return {"messages": conversation, **self._globals}
 
 
-class ChatTemplate(_Template):
-    """A model's own template, rendered the way Hugging Face's `apply_chat_template` does.
+class ChatTemplate(_Jinja):
+    """A model's own Jinja template, rendered the way Hugging Face's `apply_chat_template` does.
 
     May be used by several threads at once.
     """
+
+    fills = False
 
     def __init__(self, source: str, *, bos: str, eos: str) -> None:
         super().__init__(source, bos=bos, eos=eos)
@@ -82,16 +111,83 @@ class ChatTemplate(_Template):
                 Code.INVALID_REQUEST, f"the model's chat template refuses this: {complaint}"
             ) from None
         except Broken as broken:
-            _log.warning("the chat template failed: %s", broken)
-            raise PronkError(
-                Code.INTERNAL,
-                f"the model's chat template failed: {broken}; "
-                "/api/generate with raw does without the template",
-            ) from None
+            raise _failed(broken) from None
+
+    def fill(self, prompt: str, suffix: str) -> str:
+        """Nothing: no Jinja template of a model has a place for a suffix."""
+        raise NotImplementedError
 
 
-class RequestTemplate(_Template):
-    """A template that came with a request. Beside the messages it is given their parts by name."""
+class GoChatTemplate:
+    """A model's own Go template. May be used by several threads at once."""
+
+    def __init__(self, source: str) -> None:
+        """Raises `GoTemplateError` where the source is no template."""
+        self._chat = GoChat(source)
+
+    @property
+    def fills(self) -> bool:
+        """Whether it has a place for the text behind a gap."""
+        return self._chat.fills
+
+    def render(
+        self,
+        messages: Sequence[ChatMessage | Turn],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        think: Think = None,
+    ) -> str:
+        """The prompt text of `messages`. Raises `PronkError` (INTERNAL) where the template fails.
+
+        `tools` are as JSON has them; `think` is what the request says of thinking.
+        """
+        try:
+            return self._chat.render(messages, tools=tools, think=think)
+        except GoTemplateError as error:
+            raise _failed(error) from None
+
+    def fill(self, prompt: str, suffix: str) -> str:
+        """The prompt text around a gap. Raises `PronkError` (INTERNAL)."""
+        try:
+            return self._chat.fill(prompt, suffix)
+        except GoTemplateError as error:
+            raise _failed(error) from None
+
+
+def _failed(reason: Exception) -> PronkError:
+    _log.warning("the chat template failed: %s", reason)
+    return PronkError(
+        Code.INTERNAL,
+        f"the model's chat template failed: {reason}; "
+        "/api/generate with raw does without the template",
+    )
+
+
+class GoRequestTemplate:
+    """A Go template that came with a request."""
+
+    def __init__(self, source: str) -> None:
+        """Raises `GoTemplateError` where the source is no template."""
+        self._chat = GoChat(source)
+
+    def render(self, messages: Sequence[ChatMessage], **parts: str) -> str:
+        """The prompt text. Raises `PronkError` (INVALID_REQUEST) whatever goes wrong with it.
+
+        As in Ollama, a request with a `suffix` has no messages, only its `prompt`.
+        """
+        try:
+            if parts.get("suffix"):
+                return self._chat.fill(parts["prompt"], parts["suffix"])
+            return self._chat.render(messages)
+        except GoTemplateError as error:
+            raise PronkError(Code.INVALID_REQUEST, f"template: {error}") from None
+
+
+class RequestTemplate(_Jinja):
+    """A Jinja template that came with a request.
+
+    Beside the messages it is given their parts by name.
+    """
 
     def render(self, messages: Sequence[ChatMessage], **parts: str) -> str:
         """The prompt text. Raises `PronkError` (INVALID_REQUEST) whatever goes wrong with it."""
