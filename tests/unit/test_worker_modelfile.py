@@ -45,13 +45,22 @@ def part(root: Path, kind: PartKind, content: str) -> ModelPart:
     return ModelPart(kind, str(path), "0" * 64, path.stat().st_size)
 
 
-async def test_all_of_a_modelfile_takes_effect(stage: Stage, reciter: Path, tmp_path: Path) -> None:
+GO = (
+    "{{ range .Messages }}<|im_start|>{{ .Role }}\n{{ .Content }}<|im_end|>\n{{ end }}"
+    "<|im_start|>assistant\n"
+)
+
+
+@pytest.mark.parametrize("template", [CHATML, GO], ids=["jinja", "go"])
+async def test_all_of_a_modelfile_takes_effect(
+    stage: Stage, reciter: Path, tmp_path: Path, template: str
+) -> None:
     adapter = write_adapter(tmp_path / "adapter.gguf", reciter, strength=0)
     examples = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "p"}]
     parts = [
         part(tmp_path, PartKind.SYSTEM, "Be kind."),
         part(tmp_path, PartKind.MESSAGES, json.dumps(examples)),
-        part(tmp_path, PartKind.TEMPLATE, "<|im_start|>" + CHATML),
+        part(tmp_path, PartKind.TEMPLATE, "<|im_start|>" + template),
         ModelPart(PartKind.ADAPTER, str(adapter), "0" * 64, adapter.stat().st_size),
     ]
     await stage.start_worker()
