@@ -46,6 +46,7 @@ from .dispatcher import Dispatcher
 from .drained import read_drained
 from .fleet import Fleet, Frontend, Peer, Waiting, Worker, now
 from .footprint import Footprints
+from .health import overdue, silent, trouble, unreachable
 from .policies.assignment import WorkerState
 from .policies.classes import CallerWeights
 from .status import running_models
@@ -58,13 +59,6 @@ TICK = 1.0
 CLAIM_SECONDS = 5.0
 """How long a worker may take to announce itself that a frontend says runs a request, and how long
 the end of an answer may then be on its way."""
-
-SILENCE = 15.0
-"""Seconds without a heartbeat after which a peer that no pidfd watches counts as gone."""
-
-UNREACHABLE = 3.0
-"""Seconds without a heartbeat after which a worker that no pidfd watches counts as gone where its
-connection is gone, too: what broke for another reason is connected again within half a second."""
 
 STANDSTILL = 3.0
 """Seconds by which a tick is late when this process itself was stopped, not its peers."""
@@ -467,21 +461,16 @@ class Scheduler:
             if reason := self._trouble(worker, moment):
                 if worker.state is WorkerState.LOADING:
                     # Where it took too long, another worker would only fare the same.
-                    late = moment - worker.since > self._settings.load_timeout
-                    self._dispatcher.load_broken(worker, reason, again=not late)
+                    again = overdue(worker, self._settings, moment) is None
+                    self._dispatcher.load_broken(worker, reason, again=again)
                 self._dispatcher.kill(worker, reason)
-            elif worker.pidfd is None and moment - worker.heard > SILENCE:
+            elif silent(worker, moment):
                 # Not its model's fault: the host may be gone, or the network.
                 self._dispatcher.kill(worker, "it is not heard of any more")
-            elif (
-                not self._router.send(worker.id, beat)
-                and worker.pidfd is None
-                and moment - worker.heard > UNREACHABLE
-            ):
+            elif not self._router.send(worker.id, beat) and unreachable(worker, moment):
                 self._worker_gone(worker)
         for frontend in list(self._fleet.frontends.values()):
-            silent = moment - frontend.heard > SILENCE
-            if silent and frontend.pidfd is None:
+            if silent(frontend, moment):
                 self._frontend_gone(frontend)
             else:
                 self._router.send(frontend.id, beat)
@@ -490,19 +479,11 @@ class Scheduler:
 
     def _trouble(self, worker: Worker, moment: float) -> str | None:
         """Why a worker has to be killed; None while it is well."""
-        settings = self._settings
-        in_state = moment - worker.since
-        if worker.state is WorkerState.LOADING and in_state > settings.load_timeout:
-            return f"it took more than {settings.load_timeout:g} s (PRONK_LOAD_TIMEOUT)"
-        if reason := self._dispatcher.probes.trouble(worker, moment):
-            return reason
-        if worker.state is WorkerState.ENDING and in_state > SILENCE:
-            return "it did not end by itself"
-        if moment - worker.heard > settings.stall_timeout:
-            return "its heartbeat stopped"
-        if worker.running and moment - worker.progressed > settings.stall_timeout:
-            return "its engine makes no progress"
-        return None
+        return (
+            overdue(worker, self._settings, moment)
+            or self._dispatcher.probes.trouble(worker, moment)
+            or trouble(worker, self._settings, moment)
+        )
 
 
 async def run(settings: Settings) -> None:

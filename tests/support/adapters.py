@@ -22,13 +22,15 @@ def write_adapter(
     metadata: dict[str, Any] | None = None,
     names: Iterable[str] = ("attn_q", "attn_v", "ffn_down"),
     number: type[Any] = np.float32,
+    matrices: int = 1,
 ) -> Path:
     """Writes an adapter for the model in `weights`: random numbers for the matrices of each layer
     whose names hold one of `names`. The same `seed` makes the same file.
 
     `strength` is about how large its part of what those matrices give is beside theirs, 0 for none
     at all. `architecture` is the model's where nothing else is said; `metadata` are more entries,
-    and those with the value None are left out. `number` is the type of all numbers.
+    and those with the value None are left out. `number` is the type of all numbers,
+    and of each matrix there are `matrices` in one tensor, as models of experts have it.
     """
     rng = np.random.default_rng(seed)
     reader = gguf.GGUFReader(weights)
@@ -41,8 +43,9 @@ def write_adapter(
         scale = strength * typical * np.sqrt(1 / rank)
         a = rng.standard_normal((rank, columns), dtype=np.float32)
         b = rng.standard_normal((rows, rank), dtype=np.float32) * np.float32(scale)
-        writer.add_tensor(f"{tensor.name}.lora_a", a.astype(number))
-        writer.add_tensor(f"{tensor.name}.lora_b", b.astype(number))
+        for half, matrix in (("lora_a", a), ("lora_b", b)):
+            stacked = np.stack([matrix.astype(number)] * matrices)
+            writer.add_tensor(f"{tensor.name}.{half}", stacked if matrices > 1 else stacked[0])
     _finish(writer)
     return path
 

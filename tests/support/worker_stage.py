@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,16 +18,21 @@ from pronk.protocol.messages.embedding import Embed, EmbedBody
 from pronk.protocol.messages.fleet import Hello
 from pronk.protocol.messages.generation import (
     Caller,
+    ChatMessage,
     Chunks,
     Failed,
     Finished,
     Generate,
     GenerateBody,
+    Kind,
+    SamplingOptions,
 )
 from pronk.protocol.messages.library import ModelDetails, ModelFacts
 from pronk.protocol.messages.placement import Load, Loaded, LoadFailed
 from pronk.protocol.state import StateDirectory
+from support.models import write_reciting_model
 
+CHAIN = "abcdéfghij"
 DIGEST = "d" * 64
 CONTEXT = 32768
 """Large enough that an endless answer is still going on whenever a test gets to it."""
@@ -153,3 +159,32 @@ class Stage:
             await self.process.wait()
         self.scheduler.close()
         self.frontend.close()
+
+
+@contextlib.asynccontextmanager
+async def staged() -> AsyncIterator[Stage]:
+    """A stage in a directory of its own."""
+    with tempfile.TemporaryDirectory() as root:  # pytest's own are too deep for a socket
+        stage = Stage(Path(root))
+        try:
+            yield stage
+        finally:
+            await stage.close()
+
+
+def write_reciter(directory: Path) -> Path:
+    """A model that answers a chat with `CHAIN`, and `endless` without an end."""
+    path = directory / "reciter.gguf"
+    write_reciting_model(path, [CHAIN, "xyx"], context=CONTEXT)
+    return path
+
+
+def chat(content: str = "hello", **options: Any) -> GenerateBody:
+    return GenerateBody(
+        Kind.CHAT, SamplingOptions(**options), messages=[ChatMessage("user", content)]
+    )
+
+
+def endless() -> GenerateBody:
+    """A prompt after which the model says xyxyxy… until the context is full."""
+    return GenerateBody(Kind.COMPLETION, SamplingOptions(temperature=0), prompt="x", raw=True)

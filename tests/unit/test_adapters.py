@@ -174,9 +174,11 @@ def test_a_broken_file_is_refused(tmp_path: Path, adapters: dict[str, Path]) -> 
     assert "not a valid GGUF" in refusal(broken)
 
 
-def test_numbers_that_llama_cpp_cannot_multiply_are_refused(tmp_path: Path) -> None:
+def test_what_llama_cpp_would_die_of_is_refused(tmp_path: Path) -> None:
     path = write_adapter(tmp_path / "a.gguf", WEIGHTS, number=np.int32)
     assert "whole or of 64-bit numbers" in refusal(path)
+    path = write_adapter(tmp_path / "b.gguf", WEIGHTS, matrices=3)
+    assert "of another shape than the model's" in refusal(path)
 
 
 def test_the_next_model_loads_after_one_was_refused(

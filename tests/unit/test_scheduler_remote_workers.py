@@ -18,7 +18,7 @@ from pronk.protocol.messages.fleet import PeerHeartbeat, Refused, Role, WhoAreYo
 from pronk.protocol.messages.generation import Generate, Lost
 from pronk.protocol.messages.placement import Load, LoadFailed, Unload
 from pronk.protocol.messages.status import ListRunning
-from pronk.scheduler import service
+from pronk.scheduler import health
 from support.keys import Hosts
 from support.server import free_port
 from support.stage import PATIENCE, A, Peer, Stage, StageMaker
@@ -73,8 +73,8 @@ async def test_it_is_never_watched_or_killed_by_a_pid_whatever_it_says_of_itself
 async def test_one_that_falls_silent_is_given_up_and_its_requests_are_lost(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(service, "SILENCE", 2.0)
-    monkeypatch.setattr(service, "UNREACHABLE", 60.0)
+    monkeypatch.setattr(health, "SILENCE", 2.0)
+    monkeypatch.setattr(health, "UNREACHABLE", 60.0)
     worker, frontend = site.worker(), site.stage.frontend()
     header = frontend.generate()
     beating = worker.beat()
@@ -95,8 +95,8 @@ async def test_one_that_falls_silent_is_given_up_and_its_requests_are_lost(
 async def test_one_whose_connection_breaks_is_given_up_sooner(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(service, "SILENCE", 60.0)
-    monkeypatch.setattr(service, "UNREACHABLE", 0.5)
+    monkeypatch.setattr(health, "SILENCE", 60.0)
+    monkeypatch.setattr(health, "UNREACHABLE", 0.5)
     worker, frontend = site.worker(), site.stage.frontend()
     header = frontend.generate()
     await worker.load()
@@ -110,7 +110,7 @@ async def test_one_whose_connection_breaks_is_given_up_sooner(
 async def test_a_network_that_breaks_during_a_load_says_nothing_about_the_model(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(service, "SILENCE", 1.0)
+    monkeypatch.setattr(health, "SILENCE", 1.0)
     worker, frontend = site.worker(), site.stage.frontend()
     header = frontend.generate()
     await worker.expect(Load)

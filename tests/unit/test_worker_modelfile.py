@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -22,19 +21,15 @@ from pronk.protocol.messages.library import ModelPart, PartKind
 from pronk.protocol.messages.placement import Loaded, LoadFailed, Released
 from support.adapters import write_adapter
 from support.models import CHATML, write_reciting_model
-from support.worker_stage import Stage
+from support.worker_stage import Stage, staged
 
 CHAIN = "abcdéfghij"
 
 
 @pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
-    with tempfile.TemporaryDirectory() as root:  # pytest's own are too deep for a socket
-        stage = Stage(Path(root))
-        try:
-            yield stage
-        finally:
-            await stage.close()
+    async with staged() as stage:
+        yield stage
 
 
 @pytest.fixture
@@ -50,13 +45,22 @@ def part(root: Path, kind: PartKind, content: str) -> ModelPart:
     return ModelPart(kind, str(path), "0" * 64, path.stat().st_size)
 
 
-async def test_all_of_a_modelfile_takes_effect(stage: Stage, reciter: Path, tmp_path: Path) -> None:
+GO = (
+    "{{ range .Messages }}<|im_start|>{{ .Role }}\n{{ .Content }}<|im_end|>\n{{ end }}"
+    "<|im_start|>assistant\n"
+)
+
+
+@pytest.mark.parametrize("template", [CHATML, GO], ids=["jinja", "go"])
+async def test_all_of_a_modelfile_takes_effect(
+    stage: Stage, reciter: Path, tmp_path: Path, template: str
+) -> None:
     adapter = write_adapter(tmp_path / "adapter.gguf", reciter, strength=0)
     examples = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "p"}]
     parts = [
         part(tmp_path, PartKind.SYSTEM, "Be kind."),
         part(tmp_path, PartKind.MESSAGES, json.dumps(examples)),
-        part(tmp_path, PartKind.TEMPLATE, "<|im_start|>" + CHATML),
+        part(tmp_path, PartKind.TEMPLATE, "<|im_start|>" + template),
         ModelPart(PartKind.ADAPTER, str(adapter), "0" * 64, adapter.stat().st_size),
     ]
     await stage.start_worker()

@@ -91,7 +91,7 @@ class Model:
         self._files += adapters
         native_log.forget_errors()
         try:
-            self._adapters = Adapters(self.handle, adapters, self.load_error)
+            self._adapters = Adapters(self.handle, path, adapters, self.load_error)
         except PronkError:
             self.close()
             raise
