@@ -58,19 +58,14 @@ def show(model: ModelShown) -> dict[str, Any]:
         "parameters": model.parameters,
         "template": model.template,
         "system": model.system,
-        "renderer": model.renderer,
-        "parser": model.parser,
         "details": asdict(model.details),
-        "messages": [asdict(message) for message in model.messages],
         "model_info": model.model_info,
-        "projector_info": model.projector_info,
         "tensors": model.tensors,
         "capabilities": model.capabilities,
         "modified_at": timestamp(model.modified_at),
-        "requires": model.requires,
     }
-    always = ("details", "model_info", "capabilities", "modified_at")
-    return {name: value for name, value in fields.items() if value or name in always}
+    optional = ("license", "modelfile", "parameters", "template", "system", "tensors")
+    return {name: value for name, value in fields.items() if value or name not in optional}
 
 
 def timestamp(unix: float) -> str:
