@@ -161,6 +161,17 @@ async def test_what_is_not_given_comes_from_the_model_that_it_is_made_of(
     }
 
 
+async def test_a_template_takes_the_place_of_an_inherited_renderer(
+    shop: Workshop, weights: str
+) -> None:
+    await shop.make("base", files={"x": weights}, template="t", renderer="r", parser="p")
+    await shop.make("own", from_model="base", template="{{ .Prompt }}")
+    assert "renderer" not in shop.config("own")
+    assert shop.config("own")["parser"] == "p"
+    await shop.make("both", from_model="base", template="{{ .Prompt }}", renderer="r2")
+    assert shop.config("both")["renderer"] == "r2"
+
+
 async def test_what_is_empty_is_as_good_as_not_given(shop: Workshop, weights: str) -> None:
     texts = {"template": "t", "system": "s", "license": ["l"], "parameters": {"seed": 1}}
     await shop.make("base", files={"x": weights}, messages=[ModelMessage("user", "m")], **texts)

@@ -169,7 +169,8 @@ def _config(parts: Sequence[Part], texts: Texts, base: Config) -> Config:
         families=tuple(dict.fromkeys(facts.architecture for facts in (weights, *known))),
         parameter_size=weights.parameter_size,
         quantization=quantization if quantization != UNKNOWN else base.quantization,
-        renderer=texts.renderer or base.renderer,
+        # What writes prompts in a template's place would do so in the place of this one, too.
+        renderer=texts.renderer or ("" if texts.template else base.renderer),
         parser=texts.parser or base.parser,
         requires=texts.requires or base.requires,
     )

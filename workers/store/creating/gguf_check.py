@@ -30,7 +30,10 @@ _ARCHITECTURE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _PROJECTORS = ("mmproj", "projector")
 _FULL = ("F32", "F16", "BF16")
 
-CONVERT = "convert the model to one GGUF file with llama.cpp's `convert_hf_to_gguf.py` first"
+CONVERT = (
+    "make one GGUF file of the model first, with llama.cpp's `convert_hf_to_gguf.py` "
+    "(`convert_lora_to_gguf.py` for an adapter)"
+)
 
 _FOREIGN = (
     (b"PK\x03\x04", "a PyTorch checkpoint"),
