@@ -5,26 +5,46 @@ make another one of it.
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
-from typing import Any
 
 from ...protocol.errors import Code, PronkError
 from .builtin import BuiltinModel
+from .creating.manifest import Blob, config_bytes, manifest_bytes
 from .details import details_of
 from .disk import clear_errors
 from .gguf_facts import INFILL_TOKENS, facts_of
 from .gguf_metadata import InvalidGGUF, read_header
-from .layout import MEDIA_TYPE
+from .layout import Config, Layer, StoredModel
 from .writing import Hold, Writer
-
-_MANIFEST_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
-_CONFIG_TYPE = "application/vnd.docker.container.image.v1+json"
 
 
 def stage_builtin(builtin: BuiltinModel, writer: Writer, hold: Hold) -> bytes:
     """Takes its file and its config into the library, and returns a manifest that names them, which
     is still to be committed. Blocking. Raises `PronkError`.
+    """
+    model, weights = stage_weights(builtin, writer, hold)
+    try:
+        assert model.weights
+        facts = facts_of(read_header(model.weights, look_for=INFILL_TOKENS))
+    except InvalidGGUF as error:
+        raise PronkError(Code.LOAD_FAILED, f"model 'demo' is not a valid GGUF: {error}") from None
+    details = details_of(model, facts)
+    described = Config(
+        format=details.format,
+        family=details.family,
+        families=tuple(details.families),
+        parameter_size=details.parameter_size,
+        quantization=details.quantization_level,
+    )
+    config = config_bytes(described, [weights])
+    digest = writer.keep(config)
+    hold.add(digest)
+    return manifest_bytes(Blob(digest, len(config)), [weights])
+
+
+def stage_weights(builtin: BuiltinModel, writer: Writer, hold: Hold) -> tuple[StoredModel, Layer]:
+    """Takes its file alone into the library, where nothing names it yet. Blocking. Raises
+    `PronkError`.
     """
     model = builtin.model()
     if model is None or model.weights is None or model.blob is None:
@@ -32,10 +52,6 @@ def stage_builtin(builtin: BuiltinModel, writer: Writer, hold: Hold) -> bytes:
             Code.NOT_FOUND, "this installation lacks the file of model 'demo'; install Pronk again"
         )
     hold.add(model.blob)
-    try:
-        facts = facts_of(read_header(model.weights, look_for=INFILL_TOKENS))
-    except InvalidGGUF as error:
-        raise PronkError(Code.LOAD_FAILED, f"model 'demo' is not a valid GGUF: {error}") from None
     if writer.find(model.blob) is None:
         writer.require_room(model.size)
         scratch = writer.scratch()
@@ -51,29 +67,4 @@ def stage_builtin(builtin: BuiltinModel, writer: Writer, hold: Hold) -> bytes:
             writer.adopt(copy, model.blob)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-    details = details_of(model, facts)
-    config = json.dumps(
-        {
-            "model_format": details.format,
-            "model_family": details.family,
-            "model_families": details.families,
-            "model_type": details.parameter_size,
-            "file_type": details.quantization_level,
-            "architecture": "amd64",
-            "os": "linux",
-            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{model.blob}"]},
-        }
-    ).encode()
-    digest = writer.keep(config)
-    hold.add(digest)
-    manifest = {
-        "schemaVersion": 2,
-        "mediaType": _MANIFEST_TYPE,
-        "config": _part(_CONFIG_TYPE, digest, len(config)),
-        "layers": [_part(f"{MEDIA_TYPE}model", model.blob, model.size)],
-    }
-    return json.dumps(manifest).encode()
-
-
-def _part(media_type: str, digest: str, size: int) -> dict[str, Any]:
-    return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": size}
+    return model, Layer("model", model.blob, model.size)

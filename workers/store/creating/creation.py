@@ -19,6 +19,7 @@ from ....protocol.messages.changes import CreateModel
 from ....protocol.names import ModelName, parse_name
 from ..builtin import NAME as BUILTIN
 from ..builtin import BuiltinModel
+from ..builtin_copy import stage_weights
 from ..files import Damaged
 from ..gguf_facts import UNKNOWN
 from ..layout import Config, Layer, Library, StoredModel
@@ -58,7 +59,10 @@ async def create(
         inherited: list[Part] = []
         if order.from_model:
             base = await _base(parse_name(order.from_model), library, builtin, pull, report)
-            layers = base.layers or await _taken_in(base, writer, hold)
+            layers = base.layers
+            if builtin and not layers:
+                _, weights = await asyncio.to_thread(stage_weights, builtin, writer, hold)
+                layers = (weights,)
             inherited = await parts_of_layers(layers, base.name.display, library, writer, hold)
         files = await parts_of_files(order.files, writer, hold, report)
         adapters = await parts_of_files(order.adapters, writer, hold, report)
@@ -124,26 +128,6 @@ def _without_success(report: Report) -> Report:
     return passed_on
 
 
-async def _taken_in(model: StoredModel, writer: Writer, hold: Hold) -> list[Layer]:
-    """The layers of a model that is in no library: its file becomes a blob."""
-    assert model.weights
-    assert model.blob
-    hold.add(model.blob)
-    if await asyncio.to_thread(writer.find, model.blob) is None:
-        await asyncio.to_thread(writer.require_room, model.size)
-        async with _scratch(writer) as directory:
-            copy = directory / "weights"
-            await asyncio.to_thread(shutil.copyfile, model.weights, copy)
-            if await digest_of(copy) != model.blob:
-                raise PronkError(
-                    Code.UNAVAILABLE,
-                    f"the file of model '{model.name.display}' was changed meanwhile; try again",
-                    retry_after=1.0,
-                )
-            await asyncio.to_thread(writer.adopt, copy, model.blob)
-    return [Layer("model", model.blob, model.size)]
-
-
 async def _quantized(part: Part, level: str, writer: Writer, hold: Hold, report: Report) -> Part:
     """The part with its weights quantized, where it has weights that are not so already."""
     facts, source = part.facts, part.path
@@ -185,7 +169,8 @@ def _config(parts: Sequence[Part], texts: Texts, base: Config) -> Config:
         families=tuple(dict.fromkeys(facts.architecture for facts in (weights, *known))),
         parameter_size=weights.parameter_size,
         quantization=quantization if quantization != UNKNOWN else base.quantization,
-        renderer=texts.renderer or base.renderer,
+        # What writes prompts in a template's place would do so in the place of this one, too.
+        renderer=texts.renderer or ("" if texts.template else base.renderer),
         parser=texts.parser or base.parser,
         requires=texts.requires or base.requires,
     )

@@ -30,7 +30,10 @@ _ARCHITECTURE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _PROJECTORS = ("mmproj", "projector")
 _FULL = ("F32", "F16", "BF16")
 
-CONVERT = "convert the model to one GGUF file with llama.cpp's `convert_hf_to_gguf.py` first"
+CONVERT = (
+    "make one GGUF file of the model first, with llama.cpp's `convert_hf_to_gguf.py` "
+    "(`convert_lora_to_gguf.py` for an adapter)"
+)
 
 _FOREIGN = (
     (b"PK\x03\x04", "a PyTorch checkpoint"),
@@ -69,7 +72,7 @@ def check_file(file: FileIO) -> FileFacts:
     something can be done.
     """
     file.seek(0)
-    if hint := _foreign(file.read(16)):
+    if hint := _foreign(file.read(16) or b""):
         raise InvalidGGUF(hint)
     header = read_open_header(file, tensors=True)
     metadata = header.metadata
@@ -124,8 +127,9 @@ def _problem(tensor: Tensor, header: Header) -> str | None:
         return f"is of {tensor.type}, which this version of Pronk does not know"
     if not all(0 < elements <= _MAX_DIMENSION for elements in tensor.shape):
         return "has a dimension of a size that cannot be"
-    if tensor.shape and tensor.shape[0] % tensor.block:
-        return f"has rows of {tensor.shape[0]} elements, which its type cannot have"
+    row = tensor.shape[0] if tensor.shape else 1
+    if row % tensor.block:
+        return f"has rows of {row} elements, which its type cannot have"
     if tensor.offset % header.alignment:
         return f"does not lie at a multiple of {header.alignment} bytes"
     behind = header.data_start + tensor.offset + tensor.size - header.file_size

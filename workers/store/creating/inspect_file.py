@@ -14,13 +14,11 @@ from ..gguf_metadata import InvalidGGUF
 from .confinement import confine
 from .gguf_check import check_file
 
-MEMORY = 512 * 1024 * 1024
-"""Bytes, of which 100,000 tensors with long names take most."""
 SECONDS = 60
 
 
 def _main() -> None:
-    confine(memory=MEMORY, seconds=SECONDS, written=0)
+    confine(memory=int(sys.argv[1]), seconds=SECONDS, written=0)
     try:
         with FileIO(sys.stdin.fileno(), closefd=False) as file:
             said = {"facts": asdict(check_file(file))}

@@ -14,6 +14,8 @@ from .gguf_check import FileFacts
 from .throwaway import Died, open_file, run
 
 _FACTS = TypeAdapter(FileFacts)
+_MEMORY = 512 * 1024 * 1024
+"""Bytes: the longest header takes half of them."""
 _WALL_SECONDS = 2.0 * inspect_file.SECONDS
 _SAID = 300
 """Characters of a reason that are passed on."""
@@ -26,7 +28,7 @@ async def inspect(path: Path, what: str) -> FileFacts:
     """
     file = open_file(path)
     try:
-        said = await run("inspect_file", [], file, seconds=_WALL_SECONDS)
+        said = await run("inspect_file", [str(_MEMORY)], file, seconds=_WALL_SECONDS)
         return _FACTS.validate_python(said["facts"]) if "facts" in said else _refuse(said)
     except Died as died:
         reason = f"it {died}"

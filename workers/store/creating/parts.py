@@ -109,7 +109,7 @@ def assembled(
         if part.layer.kind != "adapter":
             raise _invalid(f"adapters: '{name}' is no adapter; its weights go into `files`")
     added = [(name, part) for name, part in files.items() if part.layer.kind == "model"]
-    if len(added) > 1:
+    if len({part.layer.digest for _, part in added}) > 1:
         names = ", ".join(f"'{name}'" for name, _ in added)
         raise _invalid(f"files: {names} are weights each, and a model has one such file")
     if added and base:

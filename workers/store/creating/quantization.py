@@ -16,7 +16,7 @@ from .levels import file_type
 from .quantize_file import cpu_seconds
 from .throwaway import Died, open_file, run
 
-_FUNCTIONS = re.compile(r"^(?:[\w:~]+: )+")
+_FUNCTIONS = re.compile(r"^(?:(?:[\w:~]+|failed to quantize): )+")
 """What llama.cpp puts before its reasons."""
 
 _STEP = 64 * 1024 * 1024

@@ -75,7 +75,7 @@ async def run(
                 status = await process.wait()
         except TimeoutError:
             raise Died("takes too long") from None
-        except ValueError:  # a line without an end, or one that is no JSON
+        except (ValueError, RecursionError):  # a line without an end, or one that is no JSON
             raise Died("made the process that read it say what makes no sense") from None
         finally:
             if process.returncode is None:
