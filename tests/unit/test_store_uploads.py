@@ -103,7 +103,8 @@ async def sent(
 
 async def begun(frontend: Frontend, digest: str = "0" * 64, size: int | None = None) -> str:
     order = BeginUpload(call(), digest, size)
-    await frontend.ask(order, UploadCredit)
+    frontend.send(order)
+    await until(lambda: credit(frontend, order.call) > 0)
     return order.call
 
 
