@@ -59,7 +59,7 @@ async def small_server(
         server.asked.append(Asked(request.method, request.raw_path, request.headers.copy()))
         return await answer(request)  # type: ignore[arg-type]
 
-    runner = web.ServerRunner(web.Server(handle), shutdown_timeout=0)
+    runner = web.ServerRunner(web.Server(handle, handler_cancellation=True), shutdown_timeout=0)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()

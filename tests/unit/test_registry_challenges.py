@@ -54,9 +54,9 @@ def test_challenges(headers: list[str], challenges: list[Challenge]) -> None:
 
 
 def test_a_long_one_is_read_quickly_and_in_part() -> None:
-    assert parse_challenges(["Bearer " + 'a="' * 1_000_000]) == [Challenge("bearer")]
-    assert parse_challenges(["a " * 1_000_000])
-    assert parse_challenges(["Bearer " + "a" * 1_000_000])
+    for long in ('a="', "a ", "a", '="', "\\", ", ", 'a="\\"'):
+        found = parse_challenges(["Bearer " + long * 1_000_000])
+        assert not found or found[0].scheme == "bearer"
 
 
 @given(st.lists(st.text(max_size=200), max_size=3))

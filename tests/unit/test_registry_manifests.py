@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pronk.protocol.errors import Code, PronkError
@@ -89,7 +90,6 @@ def test_forms_that_models_have(value: dict[str, Any]) -> None:
         (manifest(layers=[]), "no layers"),
         (manifest(layers={"a": 1}), "no layers"),
         (manifest(layers=[None]), "lacks a media type"),
-        (manifest(layers=[descriptor(OLLAMA + "model")] * 10_001), "more than 10000 layers"),
         (manifest(config=None), "its config lacks"),
         (manifest(config=[]), "its config lacks"),
         (manifest(schemaVersion=1), "form is not known"),
@@ -179,9 +179,8 @@ _anything = st.recursive(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(sorted(manifest())), _anything))
 def test_nothing_but_a_clear_error_comes_of_nonsense(changes: dict[str, Any]) -> None:
-    try:
-        parsed({**manifest(), **changes})
-    except PronkError as error:
-        assert error.code is Code.REGISTRY_FAILED
+    with contextlib.suppress(PronkError):
+        assert parsed({**manifest(), **changes}).layers
