@@ -117,7 +117,7 @@ async def test_kills_lose_nothing_that_was_written_down_and_leave_no_wrong_blob(
                     if dice.random() < 0.2:
                         ended = await process.end(None, dice.choice(ENDS))
                     else:
-                        later = asyncio.create_task(kill_later(process, dice.uniform(0, 0.25)))
+                        later = asyncio.create_task(kill_later(process, dice.uniform(0, 0.2)))
                         ended = await process.end(later, None)
                     assert ended in (0, -signal.SIGKILL)
                     killed += ended != 0
@@ -130,7 +130,6 @@ async def test_kills_lose_nothing_that_was_written_down_and_leave_no_wrong_blob(
     # Many a kill was in the middle, and many at the end.
     assert finished >= 10
     assert resumed >= 20
-    print("STATS",killed,finished,resumed)
 
 
 async def kill_later(process: Pulls, seconds: float) -> None:
