@@ -13,6 +13,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from ...protocol.errors import Code, PronkError
 
@@ -119,13 +120,18 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+def create(path: Path) -> BinaryIO:
+    """A file that is not there yet, open for writing. Raises OSError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+    return open(descriptor, "wb")  # noqa: PTH123
+
+
 def write_new(path: Path, content: bytes) -> None:
     """Writes a file that is not there yet, and brings it to the disk. Raises OSError."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
-    with open(descriptor, "wb") as file:  # noqa: PTH123
+    with create(path) as file:
         file.write(content)
         file.flush()
-        os.fsync(descriptor)
+        os.fsync(file.fileno())
 
 
 def new_name() -> str:
@@ -184,12 +190,10 @@ def _copy(source: Path, target: Path) -> None:
     # Ollama deletes what has a name like this when it starts: then there is an error, and no harm.
     between = target.with_name(f"{target.name}-{new_name()}")
     try:
-        with source.open("rb") as old:
-            descriptor = os.open(between, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
-            with open(descriptor, "wb") as new:  # noqa: PTH123
-                shutil.copyfileobj(old, new, _COPIED)
-                new.flush()
-                os.fsync(descriptor)
+        with source.open("rb") as old, create(between) as new:
+            shutil.copyfileobj(old, new, _COPIED)
+            new.flush()
+            os.fsync(new.fileno())
         between.replace(target)
     except OSError:
         between.unlink(missing_ok=True)

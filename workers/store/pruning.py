@@ -84,7 +84,7 @@ def tidy(
     named = references.scan()
     before = time.time() - KEPT_SECONDS
     for path, digest in _blobs_in(own.staged):
-        if digest in named.sizes and staging.sound(staging.installed(digest), digest):
+        if digest in named.sizes and is_own(staging, digest):
             staging.unstage(digest)
         elif _is_older(path, before):
             _remove(path)

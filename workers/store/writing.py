@@ -229,12 +229,13 @@ class Writer:
     def tidy(self) -> None:
         """Removes what earlier processes left, and what nobody has come back for in a week.
 
-        For the start of a process, before anything else. Does nothing where there is nothing,
-        where another server has the lock, and where the library may not be written.
+        For the start of a process. Does nothing where there is nothing, where something was
+        changed already, where another server has the lock, and where the library may not be
+        written.
         """
-        if not self._own.top.is_dir():
-            return
         with self._changing:
+            if self._own.locked or not self._own.top.is_dir():
+                return
             try:
                 self._own.open()
                 tidy(self._own, self._staging, self._references, self._manifests, self._blobs)
@@ -242,6 +243,11 @@ class Writer:
                 _log.info("what is unfinished in the library stays as it is: %s", error)
             finally:
                 self._own.close()  # the first change takes the lock again
+
+    def give_up(self) -> None:
+        """Lets another process change the library from now on."""
+        with self._changing:
+            self._own.close()
 
     @contextmanager
     def _change(self) -> Iterator[None]:
