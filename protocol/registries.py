@@ -65,12 +65,12 @@ class RegistryAccess(BaseModel):
     def _whole(self) -> Self:
         if (self.username is None) != (self.password is None):
             raise ValueError("username and password belong together")
-        if self.username and self.token:
+        if self.username and self.token is not None:
             raise ValueError("has a token as well as a username; one of them is enough")
         if self.username and ":" in self.username:
             raise ValueError("a username cannot hold a colon")
         secrets = (self.password, self.token)
-        if any(s and not _sendable(s.get_secret_value()) for s in secrets):
+        if any(s is not None and not _sendable(s.get_secret_value()) for s in secrets):
             raise ValueError("a password or token is empty, or holds what no header can")
         return self
 

@@ -523,7 +523,8 @@ def _first_problem(error: ValidationError, overrides: dict[str, Any]) -> str:
     first = place[0]
     field = _field_of(first)
     message = problem["msg"].removeprefix("Value error, ")
-    given = _shown(problem["input"])
+    # Part of what is said of a registry is secret, and any part of it may be in the wrong place.
+    given = "…" if field == "registries" else _shown(problem["input"])
     if field and not ({field, *variables_of(field)} & overrides.keys()):
         own = is_in_environment(field)
     else:

@@ -146,12 +146,25 @@ class Library:
         """The file that has this digest for its name. Raises `Damaged` where it cannot be used."""
         return self._blob(digest, "its weights file")
 
+    def part(self, layer: Layer) -> Path:
+        """The file of a layer. Raises `Damaged` where it cannot be used."""
+        return self._blob(layer.digest, f"its {layer.kind}")
+
     def text(self, layer: Layer) -> str:
         """The text in a layer, such as a template. Raises `Damaged`."""
         what = f"its {layer.kind}"
         return read_small(self._blob(layer.digest, what), _MAX_TEXT, what).decode(
             "utf-8", "replace"
         )
+
+    def manifest(self, name: ModelName) -> bytes:
+        """The manifest that has exactly this name, as it is. Raises `Damaged`."""
+        path, what = self._manifest(name), "its manifest"
+        try:
+            self._regular(path, self._manifests, what)
+        except OSError as error:
+            raise problem_of(error, what) from None
+        return read_small(path, MAX_MANIFEST, what)
 
     def _read(self, name: ModelName, path: Path, status: os.stat_result) -> StoredModel:
         raw = read_small(path, MAX_MANIFEST, "its manifest")

@@ -24,7 +24,6 @@ and names that are known here are still looked at, all others are the proxy's to
 
 from __future__ import annotations
 
-import contextlib
 import re
 from dataclasses import dataclass
 
@@ -95,11 +94,13 @@ def location(text: str, base: URL) -> URL:
     """
     if len(text) > MAX_URL or not _SENDABLE.fullmatch(text):
         raise failed(f"{authority(base)} names an address that is none")
-    url = URL()
-    with contextlib.suppress(ValueError):
+    try:
         # As it is: a signed address does not survive being written in another way.
         url = base.join(URL(text, encoded=True))
-    if url.scheme not in ("http", "https") or not url.host or not url.port:
+        whole = url.scheme in ("http", "https") and bool(url.host) and bool(url.port)
+    except ValueError:
+        url, whole = base, False
+    if not whole:
         raise failed(f"{authority(base)} names an address that is none of HTTP")
     if url.user is not None or url.password is not None:
         raise failed(f"{authority(base)} names an address with a password in it")

@@ -121,7 +121,7 @@ class Transport:
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
         self._verified = ssl.create_default_context()
-        self._unverified = ssl.create_default_context()
+        self._unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._unverified.check_hostname = False
         self._unverified.verify_mode = ssl.CERT_NONE
         self._sessions: dict[Reach | None, aiohttp.ClientSession] = {}

@@ -12,18 +12,20 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import aiohttp
 from yarl import URL
 
-from ....protocol.errors import PronkError
+from ....protocol.errors import Code, PronkError
 from .failures import ConnectionBroken, RegistryBusy, failed
 from .routes import follow, location
 from .transport import Hop
 
 if TYPE_CHECKING:
     from .client import Repository
+
+T = TypeVar("T")
 
 CHUNK = 64 * 1024 * 1024
 """Bytes of one request. Proxies in front of registries refuse what is much larger."""
@@ -59,10 +61,12 @@ class Upload:
         self._size = 0
         self._sent = 0
         self._place: Hop | None = None
+        self._lost = False
+        """Whether the file could not be read while it was sent."""
 
     async def run(self) -> None:
         """Returns once the registry has the blob. Raises `PronkError`."""
-        self._size = (await asyncio.to_thread(self._path.stat)).st_size
+        self._size = await self._from_disk(lambda: self._path.stat().st_size)
         patience = self._repository.patience
         pause, attempts, farthest = patience.pause, 0, 0
         while True:
@@ -71,6 +75,8 @@ class Upload:
                 self._progress(self._size)
                 return
             except (RegistryBusy, ConnectionBroken) as error:
+                if self._lost:
+                    raise self._removed() from None
                 if self._sent > farthest:
                     pause, attempts, farthest = patience.pause, 0, self._sent
                 attempts += 1
@@ -95,7 +101,7 @@ class Upload:
             return
         try:
             if self._size <= SMALL:
-                await self._finish(self._place, await asyncio.to_thread(self._path.read_bytes))
+                await self._finish(self._place, await self._from_disk(self._path.read_bytes))
                 return
             while self._sent < self._size:
                 if not await self._repository.is_known(self._place):
@@ -189,11 +195,26 @@ class Upload:
             )
         return await follow(site, target, before.url)
 
+    async def _from_disk(self, read: Callable[[], T]) -> T:
+        try:
+            return await asyncio.to_thread(read)
+        except OSError:
+            raise self._removed() from None
+
+    def _removed(self) -> PronkError:
+        return PronkError(
+            Code.NOT_FOUND, f"the {self._what} was removed from the library while it was pushed"
+        )
+
     async def _bytes(self, start: int, end: int) -> AsyncIterator[bytes]:
         while start < end:
-            piece = await asyncio.to_thread(_read, self._path, start, min(SMALL, end - start))
+            try:
+                piece = await asyncio.to_thread(_read, self._path, start, min(SMALL, end - start))
+            except OSError:
+                piece = b""
             if not piece:
-                return  # cut off; the registry will miss the rest
+                self._lost = True
+                raise ConnectionBroken("the file is gone")  # which ends the request
             yield piece
             start += len(piece)
             self._progress(start)
