@@ -8,7 +8,7 @@ import random
 import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,8 @@ MIB = 1024 * 1024
 WEIGHTS = random.Random(5).randbytes(13 * MIB + 12_345)
 """Enough for several pieces."""
 DIGEST = hashlib.sha256(WEIGHTS).hexdigest()
-TERMS = Terms(tries=4, first_pause=0.01, longest_pause=0.05, stall=0.5)
+TERMS = Terms(tries=4, first_pause=0.01, longest_pause=0.05)
+IMPATIENT = replace(TERMS, stall=0.3)
 
 
 @dataclass
@@ -218,7 +219,11 @@ NETWORK: dict[str, Callable[[Asked], Fault | None]] = {
 
 
 @pytest.mark.parametrize("fault", NETWORK.values(), ids=NETWORK)
-async def test_a_pull_gets_through(stage: Stage, fault: Callable[[Asked], Fault | None]) -> None:
+async def test_a_pull_gets_through(
+    stage: Stage, fault: Callable[[Asked], Fault | None], request: pytest.FixtureRequest
+) -> None:
+    if "stalls" in request.node.name:
+        stage.puller = stage.new_puller(terms=IMPATIENT)
     stage.fault(fault)
     await stage.pull()
     stage.assert_pulled()
@@ -258,10 +263,12 @@ LASTING: dict[str, Callable[[Asked], Fault | None]] = {
 
 @pytest.mark.parametrize("fault", LASTING.values(), ids=LASTING)
 async def test_what_does_not_end_is_one_clear_error_and_harms_nothing(
-    stage: Stage, fault: Callable[[Asked], Fault | None]
+    stage: Stage, fault: Callable[[Asked], Fault | None], request: pytest.FixtureRequest
 ) -> None:
+    if "stalls" in request.node.name:
+        stage.puller = stage.new_puller(terms=IMPATIENT)
     await stage.pull()  # what was there before
-    stage.origin.add("library/m:latest", new := os.urandom(5 * MIB))
+    stage.origin.add("library/m:latest", new := os.urandom(7 * MIB))
     digest = hashlib.sha256(new).hexdigest()
     stage.proxy.fault = lambda asked: fault(asked) if asked.blob == digest else None
     error = await stage.refused()
