@@ -48,7 +48,10 @@ def url_of(text: str) -> str:
         parts = urlsplit(f"//{rest}")
     if parts.username is not None or parts.query or parts.fragment:
         raise ValueError("is no address; write host:port, or http://host:port")
-    port = parts.port or _PORTS[scheme]  # raises ValueError beyond 65535
+    try:
+        port = parts.port or _PORTS[scheme]
+    except ValueError:
+        raise ValueError("has a port that is none; it is a number up to 65535") from None
     host = _reachable(parts.hostname or "127.0.0.1")
     return f"{scheme or 'http'}://{host}:{port}{parts.path.rstrip('/')}"
 

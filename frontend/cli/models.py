@@ -13,9 +13,7 @@ _Host = Annotated[
     str | None,
     typer.Option("--host", help="Address or URL of the server; wins over PRONK_HOST."),
 ]
-_Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="A model, such as llama3.2 or hf.co/org/repo:Q4_K_M.")
-]
+_Name = Annotated[str, typer.Argument(help="A model, such as llama3.2 or hf.co/org/repo:Q4_K_M.")]
 _Json = Annotated[bool, typer.Option("--json", help="Print what the server says as JSON.")]
 _JsonLines = Annotated[
     bool, typer.Option("--json", help="Print the progress as JSON, an object on each line.")
@@ -49,8 +47,8 @@ def push(
 ) -> None:
     """Send a model to its registry.
 
-    The name says which registry that is: `pronk cp llama3.2 registry.example.org/me/llama3.2`, and
-    then push that name.
+    The name says which registry that is: give the model such a name with
+    `pronk cp llama3.2 registry.example.org/me/llama3.2`, and push that.
     """
     from . import transfer
     from .api import Api
@@ -64,7 +62,7 @@ def push(
 
 
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What the model is to be called.")],
+    name: Annotated[str, typer.Argument(help="What the model is to be called.")],
     file: Annotated[
         str, typer.Option("-f", "--file", help="The Modelfile; `-` reads standard input.")
     ] = "Modelfile",
@@ -77,8 +75,8 @@ def create(
 ) -> None:
     """Create a model from a Modelfile.
 
-    FROM names a model or a GGUF file; files are sent to the server unless it has them. Paths are
-    relative to the Modelfile.
+    FROM names a model or a GGUF file; files are sent to the server unless it
+    has them. Paths are relative to the Modelfile.
     """
     from .api import Api
     from .creating import create
@@ -120,9 +118,7 @@ def show(
 
 
 def list_models(
-    prefix: Annotated[
-        str, typer.Argument(metavar="[PREFIX]", help="What the names are to begin with.")
-    ] = "",
+    prefix: Annotated[str, typer.Argument(help="What the names are to begin with.")] = "",
     as_json: _Json = False,
     host: _Host = None,
 ) -> None:
@@ -146,7 +142,7 @@ def ps(as_json: _Json = False, host: _Host = None) -> None:
 
 
 def rm(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Models to delete.")],
+    names: Annotated[list[str], typer.Argument(help="Models to delete.")],
     host: _Host = None,
 ) -> None:
     """Delete models."""
@@ -161,8 +157,8 @@ def rm(
 
 
 def cp(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A model.")],
-    destination: Annotated[str, typer.Argument(metavar="DESTINATION", help="Its new name.")],
+    source: Annotated[str, typer.Argument(help="A model.")],
+    destination: Annotated[str, typer.Argument(help="Its new name.")],
     host: _Host = None,
 ) -> None:
     """Give a model one more name. No file is copied."""
@@ -200,9 +196,7 @@ class _Run(TyperCommand):
 
 def run(
     name: _Name,
-    prompt: Annotated[
-        list[str] | None, typer.Argument(metavar="[PROMPT]...", help="What to ask.")
-    ] = None,
+    prompt: Annotated[list[str] | None, typer.Argument(help="What to ask.")] = None,
     format: Annotated[
         str | None, typer.Option("--format", help="`json`, or a JSON schema, for the answer.")
     ] = None,
@@ -232,9 +226,9 @@ def run(
 ) -> None:
     """Ask a model, or talk with it.
 
-    With a PROMPT, or with text on standard input, or both, it answers once. Without, it is a
-    conversation: /? lists its commands. A model that is not in the library is pulled first. A model
-    for embeddings prints a vector.
+    With a PROMPT, or with text on standard input, or both, it answers once.
+    Without, it is a conversation: /? lists its commands. A model that is not in
+    the library is pulled first. A model for embeddings prints a vector.
     """
     from .api import Api
     from .conversation.run import Wish, run

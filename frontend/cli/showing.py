@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ...protocol.errors import Code, PronkError
 from . import wording
 from .api import Api
 from .listing import missing
@@ -31,7 +30,7 @@ def fetch(api: Api, name: str, verbose: bool = False) -> _Shown:
 
 
 def show(api: Api, name: str, part: str | None, verbose: bool, as_json: bool) -> None:
-    """Prints it: one of `PARTS`, or all of it."""
+    """Prints it: one of `PARTS`, which may be empty, or all of it."""
     shown = fetch(api, name, verbose)
     if as_json:
         say(json.dumps(shown, indent=2, ensure_ascii=False))
@@ -39,8 +38,6 @@ def show(api: Api, name: str, part: str | None, verbose: bool, as_json: bool) ->
         say(sections(shown, verbose), end="")
     elif text := part_of(shown, part):
         say(text)
-    else:
-        raise PronkError(Code.NOT_FOUND, f"model '{name}' has no {part}")
 
 
 def part_of(shown: _Shown, part: str) -> str:

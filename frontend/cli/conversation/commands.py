@@ -137,7 +137,7 @@ class Commands:
             case "parameter":
                 self._set_parameter(value.strip())
             case "system" if value:
-                session.system = value.strip().strip('"') if "\n" not in value else value
+                session.system = _unquoted(value)
                 say("Set system message.")
             case "format" if value:
                 session.format = read_format(value)
@@ -173,7 +173,7 @@ class Commands:
             for each in value.split() if is_list(name) else [value]:
                 if not each:
                     raise ValueError("has no value")
-                add_parameter(values, name, each.strip('"'))
+                add_parameter(values, name, _unquoted(each))
         except ValueError as error:
             raise PronkError(Code.INVALID_REQUEST, f"parameter {name[:40]} {error}") from None
         self._session.options |= values
@@ -194,3 +194,8 @@ class Commands:
             own = [f"{name:<30} {value}" for name, value in self._session.options.items()]
             text = "\n".join([*([f"{text}\n"] if text else []), "Set in this session:", *own])
         say(text or f"There is no {part} for this model.")
+
+
+def _unquoted(text: str) -> str:
+    quoted = len(text) > 1 and text.startswith('"') and text.endswith('"')
+    return text[1:-1] if quoted else text

@@ -27,6 +27,7 @@ class Output:
         self._wrapping = Wrapping(lambda: shutil.get_terminal_size().columns) if wraps else None
         self._hides_thinking = hides_thinking
         self._thinks = False
+        self._written = False
         self._last = "\n"
 
     def thought(self, text: str) -> None:
@@ -48,11 +49,13 @@ class Output:
     def close(self) -> None:
         """Ends the last line."""
         self._end_thinking()
+        if not self._written:
+            return
         if self._last != "\n":
             say()
         if is_terminal(sys.stdout):
-            say()
-        self._last = "\n"
+            say()  # room before what comes next
+        self._written = False
 
     def _end_thinking(self) -> None:
         if self._thinks:
@@ -60,7 +63,7 @@ class Output:
             self._write(("" if self._last == "\n" else "\n") + f"{DONE_THINKING}\n\n")
 
     def _write(self, text: str) -> None:
-        self._last = text[-1]
+        self._last, self._written = text[-1], True
         if self._wrapping is None:
             say(text, end="")
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +18,8 @@ from ..transfer import pull
 from .output import Output, summary
 
 Message = dict[str, str]
+_Parts = Generator[tuple[str | None, str | None, Any], None, None]
+"""Thought, text, and the object that both come from."""
 
 
 @dataclass(slots=True)
@@ -126,9 +128,7 @@ class Session:
         body: dict[str, Any] = {"options": self.options} if self.options else {}
         return body | ({} if self.keep_alive is None else {"keep_alive": self.keep_alive})
 
-    def _print(
-        self, parts: Iterator[tuple[Any, Any, Any]], answer: list[str] | None = None
-    ) -> None:
+    def _print(self, parts: _Parts, answer: list[str] | None = None) -> None:
         output = Output(self.wraps, self.hides_thinking)
         last = None
         try:
@@ -150,7 +150,7 @@ class Session:
 
 
 @contextmanager
-def waiting() -> Iterator[Any]:
+def waiting() -> Iterator[Callable[[], None]]:
     """A spinner on the terminal, until the block ends or the function that it gets is called."""
     if not (is_capable(sys.stderr) and is_capable(sys.stdout)):
         yield lambda: None
