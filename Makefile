@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell getconf _NPROCESSORS_ONLN)
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-registry test-chaos lint format simulate bench bench-engine bench-relay \
+.PHONY: help run demo test test-registry test-clients test-chaos lint format simulate bench bench-engine bench-relay \
   bench-scheduler clean
 
 help: ## show this list
@@ -32,6 +32,9 @@ test: $(VENV)/.installed-test ## run the tests (up to 6 minutes on two cores)
 
 test-registry: $(VENV)/.installed-test ## pull, push and hostile registries (needs docker-registry)
 	@$(BIN)/python -m pytest -n 2 tests/registry $(ARGS)
+
+test-clients: $(VENV)/.installed-test ## other languages' clients (needs nodejs, npm and docker-registry)
+	@$(BIN)/python -m pytest tests/clients $(ARGS)
 
 test-chaos: $(VENV)/.installed-test ## kill processes at random, under load (ARGS="--seconds 300 --seed 7")
 	@PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)

@@ -69,7 +69,7 @@ class _Upload:
 
     def take(self, offset: int, content: bytes) -> None:
         """Takes the next part. Raises `PronkError` where it is not the next, or too much."""
-        if self.ended or offset != self.received or not 0 < len(content) <= MAX_PART:
+        if self.ended or offset != self.received or len(content) > MAX_PART:
             raise _refusal("its parts did not come in order")
         if offset + len(content) > self.credit:
             raise _refusal("more came than was asked for")
@@ -77,7 +77,8 @@ class _Upload:
         if size is not None and offset + len(content) > size:
             raise _refusal(f"it is larger than the {size} bytes that were announced")
         self.received += len(content)
-        self.waiting.append(content)
+        if content:
+            self.waiting.append(content)
         self.news.set()
 
     def end(self, size: int) -> None:
@@ -246,6 +247,8 @@ class Uploads:
         try:
             if isinstance(message, UploadPart):
                 upload.take(message.offset, body)
+                if not body:  # a question: is the file still known here?
+                    self._post(peer, UploadCredit(message.call, upload.credit))
             elif not upload.ended:
                 upload.end(message.size)
         except PronkError as error:
