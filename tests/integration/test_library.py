@@ -15,13 +15,27 @@ import pytest
 
 from support.library import add_model
 from support.models import write_reciting_model
-from support.server import PATIENCE, Server, ServerMaker, wait_for
+from support.server import PATIENCE, Server, servers, wait_for
 
 QUESTION = [{"role": "user", "content": "Why is the sky blue?"}]
 
 
 def names(client: ollama.Client) -> set[str | None]:
     return {model.model for model in client.list().models}
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[Server]:
+    """A server for the tests here alone, whose processes may die. Its model `counting` counts until
+    it is told to stop.
+    """
+    with servers() as make:
+        server = make(start=False)
+        weights = server.root / "counting.gguf"
+        write_reciting_model(weights, ["01234567890"], context=8192)
+        add_model(server.models, "counting", weights)
+        server.start()
+        yield server
 
 
 @pytest.fixture
@@ -91,38 +105,34 @@ def test_a_file_is_taken_once_and_only_if_it_is_what_its_digest_says(
     assert http.head("/api/blobs/sha256:abc").status_code == 400
 
 
-def test_a_file_is_sent_again_when_the_store_dies(make_server: ServerMaker):
-    server = make_server()
+@pytest.mark.xdist_group("library")
+def test_a_file_is_sent_again_when_the_store_dies(own: Server):
     content = bytes(range(256)) * 50_000
     path = f"/api/blobs/sha256:{hashlib.sha256(content).hexdigest()}"
 
     def cut_by_the_death_of_the_store() -> Iterator[bytes]:
         yield content[: 1 << 20]
-        (store,) = server.processes("store")
-        wait_for(lambda: list(server.models.glob(".pronk/uploads/*")), "it has begun")
+        (store,) = own.processes("store")
+        wait_for(lambda: list(own.models.glob(".pronk/uploads/*")), "it has begun")
         store.send_signal(signal.SIGKILL)
         yield content[1 << 20 :]
 
-    with httpx.Client(base_url=server.url, timeout=PATIENCE) as http:
+    with httpx.Client(base_url=own.url, timeout=PATIENCE) as http:
         cut = http.post(path, content=cut_by_the_death_of_the_store())
         assert (cut.status_code, "send it again" in cut.json()["error"]) == (503, True)
         assert http.post(path, content=content).status_code == 201
         assert http.head(path).status_code == 200
 
 
-def test_deleting_a_loaded_model_lets_its_stream_finish(make_server: ServerMaker):
-    server = make_server(start=False)
-    weights = server.root / "counting.gguf"
-    write_reciting_model(weights, ["01234567890"], context=8192)
-    add_model(server.models, "counting", weights)
-    server.start()
+@pytest.mark.xdist_group("library")
+def test_deleting_a_loaded_model_lets_its_stream_finish(own: Server):
     question = {
         "model": "counting",
         "prompt": "go",
         "options": {"temperature": 0, "num_ctx": 8192, "num_predict": 4000},
     }
     with (
-        httpx.Client(base_url=server.url, timeout=PATIENCE) as http,
+        httpx.Client(base_url=own.url, timeout=PATIENCE) as http,
         http.stream("POST", "/api/generate", json=question) as stream,
     ):
         lines = stream.iter_lines()
@@ -133,4 +143,4 @@ def test_deleting_a_loaded_model_lets_its_stream_finish(make_server: ServerMaker
         *_, last = (json.loads(line) for line in lines)
         assert (last["done"], last["eval_count"]) == (True, 4000)
         assert datetime.fromisoformat(last["created_at"]) > deleted_at
-    wait_for(lambda: not server.loaded(), "nothing is loaded any more")
+    wait_for(lambda: not own.loaded(), "nothing is loaded any more")
