@@ -19,7 +19,7 @@ from support.registry import needs_registry, plain_registry
 from support.server import ServerMaker
 
 HERE = Path(__file__).parent / "npm"
-STEPS = 9
+SCRIPT = HERE / "library.mjs"
 
 pytestmark = [
     needs_registry,
@@ -59,11 +59,11 @@ def test_the_npm_client_does_everything_with_a_library(
     with plain_registry(tmp_path) as registry:
         server = make_server()
         script = subprocess.run(
-            ["node", str(HERE / "library.mjs"), str(modules), server.url, registry.host],
+            ["node", str(SCRIPT), str(modules), server.url, registry.host],
             capture_output=True,
             text=True,
             timeout=300,
             check=False,
         )
     assert script.returncode == 0, script.stdout + script.stderr
-    assert script.stdout.count("done: ") == STEPS
+    assert script.stdout.count("done: ") == SCRIPT.read_text().count("await step(") > 0

@@ -103,11 +103,11 @@ await step("what was pulled answers", async () => {
 
 await step("mistakes", async () => {
   const nothing = `${registry}/library/nothing:v1`;
-  await assert.rejects(client.pull({ model: nothing, insecure: true }), refusedWith(404, "nothing"));
-  await assert.rejects(
-    client.pull({ model: nothing, insecure: true, stream: true }),
-    refusedWith(404, "nothing"),
-  );
+  const missing = "pull model manifest: file does not exist";
+  await assert.rejects(client.pull({ model: nothing, insecure: true }), refusedWith(404, missing));
+  await assert.rejects(async () => {
+    await all(await client.pull({ model: nothing, insecure: true, stream: true }));
+  }, new RegExp(missing));
   await assert.rejects(client.delete({ model: "nobody" }), refusedWith(404, "model 'nobody' not found"));
   await assert.rejects(client.show({ model: "nobody" }), refusedWith(404, "not found"));
   await assert.rejects(client.create({ model: "m" }), refusedWith(400, "neither 'from' or 'files'"));
