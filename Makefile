@@ -39,6 +39,9 @@ test-cluster: $(VENV)/.installed-test ## workers of other hosts, which join over
 test-registry: $(VENV)/.installed-test ## pull, push and hostile registries (needs docker-registry)
 	@$(BIN)/python -m pytest -n 2 tests/registry $(ARGS)
 
+test-clients: $(VENV)/.installed-test ## other languages' clients (needs nodejs, npm and docker-registry)
+	@$(BIN)/python -m pytest tests/clients $(ARGS)
+
 test-chaos: $(VENV)/.installed-test ## kill processes at random, under load (ARGS="--seconds 300 --seed 7")
 	@PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)
 

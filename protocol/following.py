@@ -107,6 +107,8 @@ class Following:
         self._finish(self._questions.silent())
 
     def _heard(self, message: Any) -> None:
+        if self._end is not None:
+            return
         self._unanswered = 0
         match message:
             case Progress():

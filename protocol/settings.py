@@ -243,7 +243,9 @@ class Settings(BaseSettings):
     images fit in the default. Beyond it the answer is 413."""
 
     max_control_body: Size = MIB
-    """Largest body in bytes of every other request, such as show."""
+    """Largest body in bytes of every other request, such as show. A request that creates a model
+    holds its texts and may have 4 MiB, whatever this says; an uploaded file may have what the disk
+    has room for."""
 
     max_stream_buffer: Size = 4 * MIB
     """Text in bytes that may wait in a frontend for one slow client; beyond it the client is

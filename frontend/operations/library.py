@@ -144,11 +144,23 @@ class Changes:
         """Removes a name, and what nothing else needs."""
         parse_name(name)
         try:
+            await self._require(name)
             changed = await self._library.delete(name)
         except PronkError as error:
             raise _explained(name, error) from None
         if changed:
             await self.release(caller, changed)
+
+    async def _require(self, name: str) -> None:
+        """Raises NOT_FOUND where nothing has this name.
+
+        A store that is slow to say so could not be told from one that died when it had deleted it.
+        """
+        try:
+            await self._library.resolve(name)
+        except PronkError as error:
+            if error.code is not Code.LOAD_FAILED:  # what is damaged may well be deleted
+                raise
 
     async def find_blob(self, caller: Caller, digest: str) -> int | None:
         """Bytes of the file with this digest (64 hexadecimal digits); None where there is none."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pronk.frontend.library import Library
 from pronk.protocol import following
@@ -23,6 +27,7 @@ from pronk.protocol.messages.failure import Failure
 from pronk.protocol.messages.library import CallFailed, ModelList
 from pronk.protocol.state import StateDirectory
 from support.played import DIGEST, PlayedStore, until
+from support.wire import message
 
 
 @pytest.fixture(autouse=True)
@@ -214,6 +219,44 @@ async def test_what_a_change_left_without_a_name_is_told(
     store.on_change = lambda asked: [Changed(asked.call, DIGEST)]
     changed = await library.copy("a", "b")
     assert changed.unnamed == DIGEST
+
+
+ANY = st.one_of(
+    message("Progress", call=st.just(""), status=st.sampled_from(["a", "b", "success"])),
+    message("Progress", call=st.just("")),
+    message("Changed", call=st.just("")),
+    message("CallFailed", call=st.just("")),
+    message("ModelList", call=st.just("")),
+    st.just("taken"),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(ANY, max_size=30))
+def test_no_order_of_messages_keeps_anybody_waiting(said: list[Any]) -> None:
+    async def play(directory: str) -> None:
+        library = Library(f"ipc://{directory}/nobody.sock")
+        with library.pull("phi", insecure=False) as change:
+            taken: list[Progress] = []
+            for something in [*said, Changed("")]:
+                if something == "taken":
+                    if change._ready.is_set() and change._end is None:
+                        taken += (await change.take()).progress
+                else:
+                    library._questions._received(replace(something, call=change._call), b"")
+            try:
+                taken += await asyncio.wait_for(everything(change), 10)
+                assert taken[-1].status == "success"
+                failed = False
+            except PronkError:
+                failed = True
+            assert [line.status for line in taken[:-1]].count("success") == 0
+            ends = [type(one) for one in said if not isinstance(one, (Progress, str))]
+            assert failed is bool(ends and ends[0] is not Changed)
+        library.close()
+
+    with tempfile.TemporaryDirectory(prefix="pronk-", dir="/tmp") as directory:
+        asyncio.run(play(directory))
 
 
 async def test_at_shutdown_everything_is_told_why(store: PlayedStore, library: Library) -> None:

@@ -230,8 +230,8 @@ async def test_copy_and_delete_answer_with_an_empty_body(stack: Stack) -> None:
     doing(stack)
     for method, path, question, asked in (
         ("POST", "/api/copy", {"source": "a", "destination": "b"}, CopyModel),
-        ("DELETE", "/api/delete", {"model": "a"}, DeleteModel),
-        ("DELETE", "/api/delete", {"name": "a"}, DeleteModel),
+        ("DELETE", "/api/delete", {"model": "demo"}, DeleteModel),
+        ("DELETE", "/api/delete", {"name": "demo"}, DeleteModel),
     ):
         async with stack.client.request(method, path, json=question) as response:
             assert (response.status, await response.read()) == (200, b"")
@@ -272,6 +272,17 @@ async def test_a_name_that_is_none_reaches_nobody(
     assert stack.store.asked == []
 
 
+@pytest.mark.parametrize(("code", "status"), [(Code.LOAD_FAILED, 200), (Code.NOT_FOUND, 404)])
+async def test_what_is_damaged_may_be_deleted_and_what_is_not_there_may_not(
+    stack: Stack, code: Code, status: int
+) -> None:
+    stack.store._answer = lambda asked: CallFailed(asked.call, Failure(code, "because"))
+    doing(stack)
+    async with stack.client.delete("/api/delete", json={"model": "phi"}) as response:
+        assert response.status == status
+    assert len(stack.store.asked) == (status == 200)
+
+
 # What is loaded and has no name any more
 
 
@@ -279,7 +290,7 @@ async def test_a_model_without_a_name_is_unloaded(stack: Stack) -> None:
     doing(stack, ("success",), unnamed=DIGEST)
     await stack.lines("/api/pull", {"model": "phi"})
     await stack.lines("/api/create", {"model": "phi", "from": "demo"})
-    async with stack.client.delete("/api/delete", json={"model": "phi"}) as response:
+    async with stack.client.delete("/api/delete", json={"model": "demo"}) as response:
         assert response.status == 200
     copied = {"source": "demo", "destination": "phi"}
     async with stack.client.post("/api/copy", json=copied) as response:
