@@ -29,8 +29,9 @@ from ...protocol.state import StateDirectory
 from .builtin import BuiltinModel
 from .catalog import QUESTIONS, Answer, Catalog, Question
 from .changes import ORDERS, Changes, Run
+from .deliveries import Deliveries
 from .layout import Library
-from .orders import Orders
+from .orders import Shelf
 from .pulling.pull import Puller
 from .registry.client import Registry
 from .uploads import Uploads
@@ -146,12 +147,14 @@ async def serve(settings: Settings) -> None:
     library, writer = Library(settings.models), Writer(settings.models)
     registry = Registry(settings)
     puller = Puller(writer, registry, connections=settings.pull_connections)
-    orders = Orders(library, writer, builtin, registry, puller, echo=echo)
+    shelf = Shelf(library, writer, builtin, echo=echo)
+    deliveries = Deliveries(library, writer, builtin, shelf, registry, puller)
+    runs = {**shelf.runs(), **deliveries.runs()}
     there = "" if settings.models.is_dir() else ", which is not there: empty"
     _log.info("the model library is %s%s", settings.models, there)
     tidying = asyncio.create_task(asyncio.to_thread(writer.tidy))
     state = StateDirectory(settings.state)
-    store = Store(state.store, Catalog(library, builtin, echo=echo), orders.runs())
+    store = Store(state.store, Catalog(library, builtin, echo=echo), runs)
     uploads = Uploads(state.uploads, writer)
     try:
         await stop.wait()
