@@ -11,8 +11,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell getconf _NPROCESSORS_ONLN)
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-chaos lint format simulate bench bench-engine bench-relay \
-  bench-scheduler clean
+.PHONY: help run demo test test-deaths test-cluster test-registry test-clients test-chaos lint \
+  format simulate bench bench-engine bench-relay bench-scheduler bench-library clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -30,6 +30,18 @@ demo: $(VENV)/.installed ## start a server on a free port, ask the built-in mode
 test: $(VENV)/.installed-test ## run the tests (up to 6 minutes on two cores)
 	@$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
 
+test-deaths: $(VENV)/.installed-test ## kill the workers of answers under way, and compare every word
+	@$(BIN)/python -m pytest -n 3 tests/deaths $(ARGS)
+
+test-cluster: $(VENV)/.installed-test ## workers of other hosts, which join over tcp
+	@$(BIN)/python -m pytest -n 3 tests/cluster $(ARGS)
+
+test-registry: $(VENV)/.installed-test ## pull, push and hostile registries (needs docker-registry)
+	@$(BIN)/python -m pytest -n 2 tests/registry $(ARGS)
+
+test-clients: $(VENV)/.installed-test ## other languages' clients (needs nodejs, npm and docker-registry)
+	@$(BIN)/python -m pytest tests/clients $(ARGS)
+
 test-chaos: $(VENV)/.installed-test ## kill processes at random, under load (ARGS="--seconds 300 --seed 7")
 	@PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)
 
@@ -45,7 +57,7 @@ format: $(VENV)/.installed-lint ## bring all files into the one format
 simulate: $(VENV)/.installed-test ## the scheduler's policies on simulated hosts (ARGS="--devices 8")
 	@PYTHONPATH=tests $(BIN)/python -m simulator $(ARGS)
 
-bench: bench-engine bench-relay bench-scheduler ## run all benchmarks and print their tables
+bench: bench-engine bench-relay bench-scheduler bench-library ## run all benchmarks and print their tables
 
 bench-engine: $(VENV)/.installed-test ## the whole server beside raw llama.cpp (ARGS="--rows …")
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.bench_engine $(ARGS)
@@ -55,6 +67,9 @@ bench-relay: $(VENV)/.installed-test ## a token's way through a frontend (ARGS="
 
 bench-scheduler: $(VENV)/.installed-test ## what one decision takes on a very large host
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.bench_scheduler $(ARGS)
+
+bench-library: $(VENV)/.installed-test ## the model library beside the bare disk (ARGS="--rows …")
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.bench_library $(ARGS)
 
 clean: ## remove .venv and everything that was built
 	rm -rf $(VENV) build dist *.egg-info .bench .pytest_cache .ruff_cache .hypothesis

@@ -49,7 +49,7 @@ class BodyReader:
             raise HTTPRequestEntityTooLarge(limit, request.content_length or 0, text=too_large)
         body = bytearray()
         try:
-            async for chunk in _chunks(request):
+            async for chunk in chunks_of(request):
                 if len(body) + len(chunk) > limit:
                     raise HTTPRequestEntityTooLarge(limit, len(body) + len(chunk), text=too_large)
                 if self._taken + len(chunk) > self._budget:
@@ -65,8 +65,11 @@ class BodyReader:
         return bytes(body)
 
 
-async def _chunks(request: web.Request) -> AsyncIterator[bytes]:
-    """What arrives, as it arrives."""
+async def chunks_of(request: web.Request) -> AsyncIterator[bytes]:
+    """The body as it arrives, decompressed, for whom it is not to be kept whole.
+
+    Raises `PronkError` or an HTTP error: broken, or too slow.
+    """
     while True:
         try:
             async with asyncio.timeout(PATIENCE):

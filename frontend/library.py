@@ -1,10 +1,20 @@
-"""What the frontend asks the store about the model library."""
+"""What the frontend asks the store about the model library, and what it has it change there."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 from ..protocol.errors import Code, PronkError
+from ..protocol.following import Following
+from ..protocol.messages.changes import (
+    Changed,
+    CopyModel,
+    CreateModel,
+    DeleteModel,
+    PullModel,
+    PushModel,
+)
 from ..protocol.messages.library import (
     ListModels,
     ModelList,
@@ -28,6 +38,10 @@ class Library:
     def __init__(self, endpoint: str) -> None:
         self._questions = Questions(endpoint)
 
+    def end_all(self, error: PronkError) -> None:
+        """Ends every question and every change that is under way."""
+        self._questions.fail_all(error)
+
     def close(self) -> None:
         """Ends the connection."""
         self._questions.close()
@@ -44,6 +58,35 @@ class Library:
         """Everything there is to show of a model."""
         answer = await self._questions.ask(lambda call: ShowModel(call, name, verbose))
         return _of(ModelShown, answer)
+
+    def pull(self, name: str, insecure: bool) -> Following:
+        """Fetches a model from its registry."""
+        return Following(self._questions, lambda call: PullModel(call, name, insecure))
+
+    def push(self, name: str, insecure: bool) -> Following:
+        """Brings a model to its registry."""
+        return Following(self._questions, lambda call: PushModel(call, name, insecure))
+
+    def create(self, order: Callable[[str], CreateModel]) -> Following:
+        """Makes a model of another one, or of files. `order` is called with the call's id."""
+        return Following(self._questions, order)
+
+    async def copy(self, source: str, destination: str) -> Changed:
+        """Gives a model another name, too."""
+        with Following(
+            self._questions, lambda call: CopyModel(call, source, destination)
+        ) as change:
+            return await change.outcome()
+
+    async def delete(self, name: str) -> Changed | None:
+        """Removes a name. None where it is known only that it is gone now."""
+        with Following(self._questions, lambda call: DeleteModel(call, name)) as change:
+            try:
+                return await change.outcome()
+            except PronkError as error:
+                if error.code is Code.NOT_FOUND and change.repeated:
+                    return None  # a store that died since the first question had done it
+                raise
 
 
 def _of(kind: type[_Answer], answer: object) -> _Answer:

@@ -25,10 +25,12 @@ from .draining import Draining
 from .library import Library
 from .operations.embedding import Embeddings
 from .operations.generation import Generations
+from .operations.library import Changes
 from .operations.models import Models
 from .operations.status import VERSION, Status
 from .origins import Origins
 from .relay import Relay
+from .uploads import Uploads
 
 _log = logging.getLogger(__name__)
 
@@ -73,6 +75,7 @@ class Frontend:
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # every accepted connection has it from here
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         self._library = Library(state.store)
+        self._uploads = Uploads(state.uploads)
         self._relay = Relay(settings, on_refused, self.drain, name)
         models = Models(settings, self._library)
         dialect = OllamaDialect(
@@ -82,6 +85,7 @@ class Frontend:
             Generations(models, self._relay, settings.request_timeout),
             Embeddings(models, self._relay, settings.request_timeout),
             Status(self._relay),
+            Changes(self._library, self._uploads, self._relay),
         )
         origins = Origins(settings.origins, str(listener.getsockname()[0]))
         app = web.Application(
@@ -130,15 +134,16 @@ class Frontend:
         await asyncio.sleep(FAREWELL_SECONDS)
         self._relay.close()
         self._library.close()
+        self._uploads.close()
 
     async def _end_all(self, app: web.Application) -> None:
-        self._relay.end_all(
-            PronkError(
-                Code.UNAVAILABLE,
-                "the server is shutting down; try again in a moment",
-                retry_after=5.0,
-            )
+        farewell = PronkError(
+            Code.UNAVAILABLE,
+            "the server is shutting down; try again in a moment",
+            retry_after=5.0,
         )
+        for what_is_under_way in (self._relay, self._library, self._uploads):
+            what_is_under_way.end_all(farewell)
 
 
 async def run(settings: Settings, name: str = "") -> None:

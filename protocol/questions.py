@@ -1,7 +1,8 @@
 """Asking a process that answers questions, and waiting for the answer.
 
 Questions can be asked again without harm. That is all it takes to survive the death of whoever is
-asked: a question that was not answered is repeated until the next process answers it.
+asked: a question that was not answered is repeated until the next process answers it. `following`
+waits for answers that take long, and hears how far they are.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from uuid import uuid4
 
 from .channels import Dealer
 from .errors import Code, PronkError
+from .messages.failure import Failure
 from .messages.library import CallFailed
 from .process import new_incarnation
 
@@ -27,41 +29,74 @@ class Questions:
 
     def __init__(self, endpoint: str, whom: str = "the model library") -> None:
         self._whom = whom
-        self._waiting: dict[str, asyncio.Future[Any]] = {}
-        self._dealer = Dealer(endpoint, new_incarnation(), self._answered)
+        self._listening: dict[str, Callable[[Any], None]] = {}
+        self._dealer = Dealer(endpoint, new_incarnation(), self._received)
 
-    async def ask(self, question: Callable[[str], Any]) -> Any:
+    async def ask(self, question: Callable[[str], Any], patience: float = PATIENCE_SECONDS) -> Any:
         """The answer to `question(call)`, a message that has a `call`.
 
-        Raises `PronkError`: what the answer said, or UNAVAILABLE when none came in ten seconds.
+        Raises `PronkError`: what the answer said, or UNAVAILABLE when none came within `patience`
+        seconds.
         """
-        call = uuid4().hex
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def answered(message: Any) -> None:
+            if not answer.done():
+                answer.set_result(message)
+
+        call = self.begin(answered)
         message = question(call)
-        answer = self._waiting[call] = asyncio.get_running_loop().create_future()
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(patience):
                 while True:
                     self._dealer.send(message)
                     done, _ = await asyncio.wait({answer}, timeout=REPEAT_SECONDS)
                     if done:
                         break
         except TimeoutError:
-            raise PronkError(
-                Code.UNAVAILABLE,
-                f"{self._whom} does not answer; try again in a moment",
-                retry_after=PATIENCE_SECONDS,
-            ) from None
+            raise self.silent() from None
         finally:
-            del self._waiting[call]
+            self.end(call)
         if isinstance(answer.result(), CallFailed):
             raise answer.result().failure.error()
         return answer.result()
+
+    def begin(self, heard: Callable[[Any], None]) -> str:
+        """A new call. `heard` gets every message that carries it, until `end`."""
+        call = uuid4().hex
+        self._listening[call] = heard
+        return call
+
+    def end(self, call: str) -> None:
+        """Nobody listens to this call any more."""
+        self._listening.pop(call, None)
+
+    def send(self, message: Any, body: bytes = b"") -> bool:
+        """Sends now, or as soon as the other side takes it; False when too much waits already."""
+        return self._dealer.send(message, body)
+
+    @property
+    def waits(self) -> bool:
+        """Whether messages wait here because the other side takes no more just now."""
+        return self._dealer.waits
+
+    def silent(self) -> PronkError:
+        """The error that says that nobody answers."""
+        return PronkError(
+            Code.UNAVAILABLE,
+            f"{self._whom} does not answer; try again in a moment",
+            retry_after=PATIENCE_SECONDS,
+        )
+
+    def fail_all(self, error: PronkError) -> None:
+        """Ends every call that is open, as if this had been the answer."""
+        for call, heard in list(self._listening.items()):
+            heard(CallFailed(call, Failure.of(error)))
 
     def close(self) -> None:
         """Ends the connection. Nobody may be waiting any more."""
         self._dealer.close()
 
-    def _answered(self, message: Any, body: bytes) -> None:
-        waiting = self._waiting.get(getattr(message, "call", ""))
-        if waiting and not waiting.done():
-            waiting.set_result(message)
+    def _received(self, message: Any, body: bytes) -> None:
+        if heard := self._listening.get(getattr(message, "call", "")):
+            heard(message)

@@ -39,6 +39,7 @@ from .errors import Code, PronkError
 from .limits import CallerClass, ModelLimits, canonical_limits, one_class_each
 from .messages.placement import CacheType, FlashAttention
 from .names import parse_name
+from .registries import RegistryAccess, canonical_registries
 from .sizes import parse_size
 from .state import StateDirectory
 from .tcp import join_tcp, split_tcp
@@ -242,11 +243,16 @@ class Settings(BaseSettings):
     images fit in the default. Beyond it the answer is 413."""
 
     max_control_body: Size = MIB
-    """Largest body in bytes of every other request, such as show."""
+    """Largest body in bytes of every other request, such as show. A request that creates a model
+    holds its texts and may have 4 MiB, whatever this says; an uploaded file may have what the disk
+    has room for."""
 
     max_stream_buffer: Size = 4 * MIB
     """Text in bytes that may wait in a frontend for one slow client; beyond it the client is
     dropped and its generation cancelled."""
+
+    pull_connections: int = Field(8, ge=1, le=64)
+    """Connections over which one file of a model is fetched from its registry."""
 
     sched_spread: bool = Field(
         False, validation_alias=_either("PRONK_SCHED_SPREAD", "OLLAMA_SCHED_SPREAD")
@@ -293,6 +299,20 @@ class Settings(BaseSettings):
     """Callers whose waiting requests weigh more or less than others', in a table `[class.<any
     name>]` of the file (or all of them as JSON in the variable). A caller whom no class names has
     the weight 1."""
+
+    registries: dict[str, RegistryAccess] = Field(
+        default_factory=dict,
+        validation_alias=AliasChoices("PRONK_REGISTRIES", "registries", "registry"),
+    )
+    """What holds for one registry of models, in a table `[registry."its host"]` of the file (or all
+    of them as JSON in the variable). Passwords and tokens may also lie in the keyring of the user
+    that the server runs as: `keyring set pronk its-host`, where the secret is `user:password` or a
+    token."""
+
+    @field_validator("registries")
+    @classmethod
+    def _by_host(cls, value: dict[str, RegistryAccess]) -> dict[str, RegistryAccess]:
+        return canonical_registries(value)
 
     @field_validator("model_limits")
     @classmethod
@@ -505,7 +525,8 @@ def _first_problem(error: ValidationError, overrides: dict[str, Any]) -> str:
     first = place[0]
     field = _field_of(first)
     message = problem["msg"].removeprefix("Value error, ")
-    given = _shown(problem["input"])
+    # Part of what is said of a registry is secret, and any part of it may be in the wrong place.
+    given = "…" if field == "registries" else _shown(problem["input"])
     if field and not ({field, *variables_of(field)} & overrides.keys()):
         own = is_in_environment(field)
     else:

@@ -10,6 +10,7 @@ import typer
 
 from ...protocol.errors import PronkError
 from ...protocol.messages.control import DrainKind
+from . import models as model_commands
 
 app = typer.Typer(
     name="pronk",
@@ -46,7 +47,12 @@ def _fail(error: PronkError) -> typer.Exit:
     return typer.Exit(1)
 
 
-@app.command()
+model_commands.register(app)
+
+_SERVER, _HOSTS = "Server", "Hosts"
+
+
+@app.command(rich_help_panel=_SERVER)
 def serve(
     host: Annotated[
         str | None,
@@ -72,7 +78,7 @@ def serve(
         raise _fail(error) from None
 
 
-@app.command()
+@app.command(rich_help_panel=_HOSTS)
 def worker(
     join: Annotated[
         str,
@@ -108,7 +114,7 @@ def worker(
 
 
 _keys = typer.Typer(no_args_is_help=True, help="Keys with which hosts know each other.")
-app.add_typer(_keys, name="keys")
+app.add_typer(_keys, name="keys", rich_help_panel=_HOSTS)
 
 _KeysDirectory = Annotated[
     str | None, typer.Option("--keys", help="Directory of the keys; wins over PRONK_KEYS.")
@@ -142,7 +148,7 @@ def list_keys(directory: _KeysDirectory = None) -> None:
         raise _fail(error) from None
 
 
-@app.command()
+@app.command(rich_help_panel=_SERVER)
 def demo(
     prompt: Annotated[
         str, typer.Argument(help="What to ask the demo model.")
@@ -157,7 +163,7 @@ def demo(
         raise _fail(error) from None
 
 
-@app.command()
+@app.command(rich_help_panel=_SERVER)
 def settings() -> None:
     """Print every setting: its variable, its value here, its default, and what it is for."""
     from ...protocol.settings import load_settings
@@ -169,7 +175,7 @@ def settings() -> None:
         raise _fail(error) from None
 
 
-@app.command()
+@app.command(rich_help_panel=_SERVER)
 def status() -> None:
     """List the running server's frontends and workers, and what each of them does.
 
@@ -186,7 +192,7 @@ def status() -> None:
         raise _fail(error) from None
 
 
-@app.command()
+@app.command(rich_help_panel=_SERVER)
 def drain(
     kind: Annotated[DrainKind, typer.Argument(help="What is to be drained.")],
     name: Annotated[
@@ -237,7 +243,7 @@ def drain(
         raise typer.Exit(130) from None
 
 
-@app.command("supervisor-config")
+@app.command("supervisor-config", rich_help_panel=_SERVER)
 def supervisor_config() -> None:
     """Print the processes as a file for this host's own supervisord to include.
 

@@ -7,6 +7,7 @@ import textwrap
 from pydantic import BaseModel
 
 from ...protocol.limits import CallerClass, ModelLimits
+from ...protocol.registries import RegistryAccess
 from ...protocol.settings import Settings
 
 _CONFIG = (
@@ -18,6 +19,7 @@ _CONFIG = (
 _TABLES: dict[str, tuple[str, type[BaseModel]]] = {
     "model_limits": ('[model."llama3.2:3b"]', ModelLimits),
     "caller_classes": ("[class.people]", CallerClass),
+    "registries": ('[registry."models.example.org"]', RegistryAccess),
 }
 """Settings that have parts, each with an example of its table's name."""
 

@@ -98,6 +98,14 @@ def render_for_host(settings: Settings, user: str) -> str:
         given = {name: value for name, value in given.items() if is_in_environment(name)}
         given |= {name: getattr(settings, name) for name in _RENDERED}
         given["config"] = config
+    if any(access.password or access.token for access in settings.registries.values()) and (
+        "registries" in given
+    ):
+        raise PronkError(
+            Code.INVALID_REQUEST,
+            "PRONK_REGISTRIES: passwords are not written into a configuration file; put them "
+            "into the file that PRONK_CONFIG names, or into the keyring",
+        )
     variables = {name: _variable(value) for name, value in given.items()}
     environment = ",".join(
         f"PRONK_{name.upper()}={_quoted(f'PRONK_{name.upper()}', text)}"

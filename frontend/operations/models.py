@@ -18,7 +18,7 @@ class Models:
     def __init__(self, settings: Settings, library: Library) -> None:
         self._library = library
         demo = "; demo is always there" if settings.demo_model == "on" else ""
-        self._remedy = f"put it into the library that the server uses (PRONK_MODELS){demo}"
+        self._remedy = f", try pulling it first (`pronk pull`, or POST /api/pull){demo}"
 
     async def resolve(self, caller: Caller, name: str) -> ModelResolved:
         """What `name` stands for now. Raises NOT_FOUND with what to do about it."""
@@ -50,5 +50,10 @@ class Models:
         return self._not_found(name) if error.code is Code.NOT_FOUND else error
 
     def _not_found(self, name: str) -> PronkError:
-        shown = name if len(name) <= 100 else name[:100] + "…"
-        return PronkError(Code.NOT_FOUND, f"model '{shown}' not found: {self._remedy}")
+        return not_found(name, self._remedy)
+
+
+def not_found(name: str, remedy: str = "") -> PronkError:
+    """The error in the words that Ollama's clients look for."""
+    shown = name if len(name) <= 100 else name[:100] + "…"
+    return PronkError(Code.NOT_FOUND, f"model '{shown}' not found{remedy}")

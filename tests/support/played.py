@@ -15,6 +15,14 @@ import aiohttp
 from pronk.frontend.server import Frontend
 from pronk.protocol.channels import Dealer, Router
 from pronk.protocol.errors import Code
+from pronk.protocol.messages.changes import (
+    CopyModel,
+    CreateModel,
+    DeleteModel,
+    PullModel,
+    PushModel,
+    StopCall,
+)
 from pronk.protocol.messages.embedding import Embed, Embedded
 from pronk.protocol.messages.failure import Failure
 from pronk.protocol.messages.fleet import (
@@ -54,6 +62,7 @@ from pronk.protocol.process import new_incarnation
 from pronk.protocol.settings import Settings
 from pronk.protocol.state import StateDirectory
 
+CHANGES = (PullModel, PushModel, CreateModel, CopyModel, DeleteModel, StopCall)
 DIGEST = "d" * 64
 DETAILS = ModelDetails("", "gguf", "llama", ["llama"], "7.1M", "Q8_0")
 QUESTION = {"model": "demo", "messages": [{"role": "user", "content": "hi"}]}
@@ -192,13 +201,33 @@ class PlayedScheduler:
 
 
 class PlayedStore:
-    """A library with one model."""
+    """A library with one model. What is to be changed there, tests decide."""
 
     def __init__(self, state: StateDirectory) -> None:
+        self.asked: list[Any] = []
+        """Everything about changes, repeated questions too."""
+        self.on_change: Callable[[Any], Any] = lambda message: []
+        """What is said to a question about a change: any number of messages, now."""
+        self._peers: dict[str, str] = {}
         self._router = Router(state.store, self._received)
 
+    @property
+    def waits(self) -> bool:
+        """Whether something that it said has not been taken."""
+        return bool(self._router._outboxes)
+
+    def tell(self, *messages: Any) -> None:
+        """Says more about changes that were asked for."""
+        for message in messages:
+            self._router.send(self._peers[message.call], message)
+
     def _received(self, peer: str, message: Any, body: bytes) -> None:
-        self._router.send(peer, self._answer(message))
+        if isinstance(message, CHANGES):
+            self.asked.append(message)
+            self._peers[message.call] = peer
+            self.tell(*self.on_change(message))
+        else:
+            self._router.send(peer, self._answer(message))
 
     def _answer(self, message: Any) -> Any:
         match message:
@@ -250,6 +279,11 @@ class Stack:
         self.scheduler.close()
         self.scheduler = PlayedScheduler(self.state)
         self.scheduler.workers = workers
+
+    def restart_store(self) -> None:
+        """Another store comes, which knows nothing."""
+        self.store.close()
+        self.store = PlayedStore(self.state)
 
     async def request(self, method: str, path: str, **arguments: Any) -> tuple[int, Any, Any]:
         """Status, parsed JSON body, headers."""

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from pronk.frontend import bodies as bodies_module
 from pronk.protocol.codec import decode
 from pronk.protocol.errors import Code
+from pronk.protocol.messages.changes import ModelMessage
 from pronk.protocol.messages.failure import Failure
 from pronk.protocol.messages.generation import (
     Evict,
@@ -21,6 +23,7 @@ from pronk.protocol.messages.generation import (
     GenerateBody,
     Preload,
 )
+from pronk.protocol.messages.library import ModelShown
 from pronk.protocol.messages.status import RunningModel
 from pronk.protocol.state import StateDirectory
 from support.played import (
@@ -158,12 +161,38 @@ async def test_models_are_listed_shown_and_seen_running(stack: Stack) -> None:
     assert tags["models"][0]["name"] == tags["models"][0]["model"] == "demo:latest"
     _, shown, _ = await stack.request("POST", "/api/show", json={"model": "demo"})
     assert shown["model_info"] == {"general.architecture": "llama"}
-    assert not {"license", "system", "parameters", "tensors"} & set(shown)
+    assert not {"license", "system", "parameters", "tensors", "messages", "requires"} & set(shown)
     _, verbose, _ = await stack.request("POST", "/api/show", json={"name": "demo", "verbose": True})
     assert verbose["tensors"] == [{"name": "output.weight"}]
     _, ps, _ = await stack.request("GET", "/api/ps")
     assert ps["models"][0]["expires_at"].startswith("2318")
     assert ps["models"][1]["expires_at"] == "2017-07-14T02:40:00.000000Z"
+
+
+async def test_everything_about_a_model_is_shown_under_ollamas_names(stack: Stack) -> None:
+    everything = ModelShown(
+        call="",
+        modelfile="FROM demo",
+        parameters="stop x",
+        template="{{ .Prompt }}",
+        system="s",
+        license="MIT",
+        details=DETAILS,
+        model_info={"general.architecture": "llama"},
+        capabilities=["completion"],
+        modified_at=1.5e9,
+        tensors=[{"name": "output.weight"}],
+        projector_info={"clip.vision": 1},
+        messages=[ModelMessage("user", "hi")],
+        requires="0.14.0",
+        renderer="r",
+        parser="p",
+    )
+    stack.store._answer = lambda message: replace(everything, call=message.call)
+    _, shown, _ = await stack.request("POST", "/api/show", json={"model": "demo", "verbose": True})
+    expected = asdict(everything)
+    del expected["call"]
+    assert shown == {**expected, "modified_at": "2017-07-14T02:40:00.000000Z"}
 
 
 async def test_the_root_says_what_scripts_look_for(stack: Stack) -> None:
@@ -184,7 +213,7 @@ async def test_the_root_says_what_scripts_look_for(stack: Stack) -> None:
     ("method", "path", "status"),
     [
         ("GET", "/api/nothing", 404),
-        ("POST", "/api/pull", 404),
+        ("PUT", "/api/pull", 405),
         ("GET", "/%ff/%00", 404),
         ("GET", "/api/chat", 405),
         ("DELETE", "/api/tags", 405),

@@ -92,8 +92,8 @@ def test_long_arrays_and_tensors_come_only_when_asked_for(path: Path) -> None:
     assert verbose.metadata["tokenizer.ggml.tokens"][39] == "token39"
     assert verbose.metadata["tokenizer.ggml.scores"][:3] == [0.0, 0.125, 0.25]
     assert verbose.tensors == [
-        Tensor("token_embd.weight", "Q8_0", [64, 4]),
-        Tensor("output_norm.weight", "F32", [64]),
+        Tensor("token_embd.weight", "Q8_0", [64, 4], 0, 272, 32),
+        Tensor("output_norm.weight", "F32", [64], 288, 256, 1),
     ]
     assert brief.metadata.keys() == verbose.metadata.keys()
 

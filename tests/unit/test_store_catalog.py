@@ -16,6 +16,7 @@ from pronk.protocol.messages.library import (
     ResolveModel,
     ShowModel,
 )
+from pronk.workers.store import layout
 from pronk.workers.store.builtin import BuiltinModel
 from pronk.workers.store.catalog import Catalog
 from pronk.workers.store.layout import Library
@@ -140,7 +141,7 @@ def test_weights_that_disappear_end_in_a_clear_error(
     error = refusal(catalog, ResolveModel(CALL, "phi"))
     assert error.code is Code.LOAD_FAILED
     assert "its weights file is missing" in error.message
-    assert "ollama pull phi:latest" in error.message
+    assert "pronk pull phi:latest" in error.message
 
 
 LAYER = {"mediaType": MEDIA + "model", "digest": "sha256:" + "0" * 64, "size": 1}
@@ -307,7 +308,7 @@ def test_what_may_not_be_read_is_left_out_and_explained(
     if part != "directory":
         assert error.code is Code.LOAD_FAILED
         assert "may not be read by the user that Pronk runs as" in error.message
-        assert "ollama pull" not in error.message
+        assert "pronk pull" not in error.message
 
 
 def test_an_encoder_can_embed_and_nothing_else(
@@ -333,11 +334,50 @@ def test_an_unknown_model_is_named_with_how_to_get_it(
     for asked in (ResolveModel(CALL, "gemma3:4b"), ShowModel(CALL, "gemma3:4b")):
         error = refusal(Catalog(Library(ollama.root), demo), asked)
         assert error.code is Code.NOT_FOUND
-        assert error.message.startswith("model 'gemma3:4b' not found; ")
-        assert "ollama pull gemma3:4b" in error.message
-        assert "PRONK_MODELS" in error.message
+        assert error.message.startswith("model 'gemma3:4b' not found, try pulling it first")
+        assert "pronk pull gemma3:4b" in error.message
         assert "`demo`" in error.message
     assert "demo" not in refusal(catalog, ResolveModel(CALL, "gemma3")).message
     assert "PRONK_DEMO_MODEL" in refusal(catalog, ResolveModel(CALL, "demo")).message
     assert refusal(catalog, DescribeModel(CALL, "0" * 64)).code is Code.NOT_FOUND
     assert refusal(catalog, ResolveModel(CALL, "../x")).code is Code.INVALID_REQUEST
+
+
+def test_a_list_of_what_has_not_changed_reads_no_file(
+    ollama: Ollama, catalog: Catalog, weights: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = ollama.add(PHI, weights)
+    ollama.add("registry.ollama.ai/library/other/latest", weights)
+    before = listed(catalog)
+    read: list[Path] = []
+    real = layout.read_small
+
+    def counted(path: Path, limit: int, what: str) -> bytes:
+        read.append(path)
+        return real(path, limit, what)
+
+    monkeypatch.setattr(layout, "read_small", counted)
+    assert listed(catalog) == before
+    assert read == []
+    # Written in place, as Ollama does it: only the file itself tells.
+    content = manifest.read_bytes()
+    manifest.write_bytes(content + b" ")
+    assert {model.name for model in listed(catalog)} == {model.name for model in before}
+    assert manifest in read
+
+
+def test_directories_that_are_links_are_followed_within_the_library_and_not_out_of_it(
+    ollama: Ollama, catalog: Catalog, weights: bytes, tmp_path: Path
+) -> None:
+    manifest = ollama.add(PHI, weights)
+    library = manifest.parents[1]
+    (tmp_path / "outside" / "phi").mkdir(parents=True)
+    (tmp_path / "outside" / "phi" / "latest").write_bytes(manifest.read_bytes())
+    (library.parent / "eva").symlink_to(tmp_path / "outside")
+    (library.parent / "own").symlink_to(library)
+    (library / "psi").symlink_to(manifest.parent)
+    for _ in range(2):
+        whole = ["own/phi:latest", "own/psi:latest", "phi:latest", "psi:latest"]
+        assert sorted(names(catalog)) == whole
+        error = refusal(catalog, ResolveModel(CALL, "eva/phi"))
+        assert "a link that leads out of the library" in error.message

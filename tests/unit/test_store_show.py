@@ -9,20 +9,27 @@ from pathlib import Path
 
 import orjson
 import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
 
 from pronk.protocol.codec import MAX_HEADER, decode, encode
 from pronk.protocol.errors import Code
+from pronk.protocol.messages.changes import ModelMessage
 from pronk.protocol.messages.library import (
     ModelDetails,
     ResolveModel,
     ShowModel,
 )
+from pronk.protocol.names import parse_name
 from pronk.workers.store.builtin import BuiltinModel
 from pronk.workers.store.catalog import Catalog
 from pronk.workers.store.fitting import OMITTED
-from pronk.workers.store.layout import Library
+from pronk.workers.store.layout import Config, Library, StoredModel
+from pronk.workers.store.modelfile import recipe_of
+from support.gguf_files import small_gguf
 from support.store import (
     CALL,
+    CONFIG,
     PHI,
     Ollama,
     describe,
@@ -122,6 +129,101 @@ def test_show_composes_what_ollama_shows(ollama: Ollama, catalog: Catalog, weigh
     assert shown.details.parameter_size == "8.0B"
     assert shown.modified_at == 1_700_000_000.0
     assert str(ollama.root).encode() not in encode(shown)
+
+
+def test_show_tells_all_that_a_model_is_made_of(
+    ollama: Ollama, catalog: Catalog, weights: bytes, tmp_path: Path
+) -> None:
+    projector = small_gguf(tmp_path / "projector", "clip", metadata={"clip.block_count": 2})
+    said = {"renderer": "qwen3-coder", "parser": "qwen3", "requires": "0.14.0"}
+    ollama.add(
+        PHI,
+        weights,
+        ollama.layer("projector", projector.read_bytes()),
+        adapter := ollama.layer("adapter", b"GGUF, or not"),
+        ollama.layer("messages", '[{"role":"user","content":"hi"},{"role":"system","content":""}]'),
+        config=CONFIG | said,
+    )
+    shown = show(catalog, "phi")
+    assert shown.messages == [ModelMessage("user", "hi"), ModelMessage("system", "")]
+    assert (shown.renderer, shown.parser, shown.requires) == tuple(said.values())
+    assert shown.projector_info["general.architecture"] == "clip"
+    assert shown.projector_info["clip.block_count"] == 2
+    assert shown.projector_info["general.parameter_count"] == 576
+    assert shown.modelfile.splitlines()[2:] == [
+        "FROM phi:latest",
+        f"# ADAPTER {adapter['digest']} comes along with it",
+        "RENDERER qwen3-coder",
+        "PARSER qwen3",
+        "REQUIRES 0.14.0",
+        "MESSAGE user hi",
+        'MESSAGE system ""',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("origin", "parent"),
+    [
+        ("llama3", "llama3:latest"),
+        ("registry.ollama.ai/library/llama3:8b", "llama3:8b"),
+        ("hf.co/org/repo:q8", "hf.co/org/repo:q8"),
+        ("/root/.ollama/models/blobs/sha256-0123", ""),
+        ("C:\\Users\\ann\\.ollama\\blobs\\sha256-0123", ""),
+        ("x" * 600, ""),
+        (["llama3"], ""),
+        (None, ""),
+    ],
+)
+def test_the_parent_is_a_model_and_never_a_path(
+    ollama: Ollama, catalog: Catalog, weights: bytes, origin: object, parent: str
+) -> None:
+    ollama.add(PHI, None, ollama.layer("model", weights) | {"from": origin})
+    assert show(catalog, "phi").details.parent_model == parent
+    assert [model.details.parent_model for model in listed(catalog)] == [parent]
+
+
+def test_a_projector_that_is_no_gguf_is_shown_without_its_metadata(
+    ollama: Ollama, catalog: Catalog, weights: bytes
+) -> None:
+    ollama.add(PHI, weights, ollama.layer("projector", b"no GGUF"))
+    assert show(catalog, "phi").projector_info == {}
+
+
+def unquoted(value: str) -> str:
+    """As Ollama's parser reads a value that it takes for complete."""
+    for quote in ('"""', '"'):
+        if value.startswith(quote):
+            assert len(value) >= 2 * len(quote)
+            assert value.endswith(quote)
+            return value[len(quote) : len(value) - len(quote)]
+    return value
+
+
+def closes(line: str, quote: str) -> bool:
+    return line.rstrip().endswith(quote)
+
+
+@given(st.text(st.sampled_from('ab" \t\n\r"')))
+@example('"')
+@example('""')
+@example('"quoted"')
+@example(' "')
+@example('a"')
+@example('"\nb')
+def test_a_text_comes_out_of_a_modelfile_as_it_went_in(system: str) -> None:
+    lines = system.replace("\r", "\n").split("\n")
+    assume(not any(closes(line, '"""') for line in lines[:-1]))
+    assume(system)
+    model = StoredModel(parse_name("phi"), "0" * 64, 0.0, 0, Config(), None)
+    text = recipe_of("phi", {"system": [system]}, model).modelfile()
+    value = text.partition("\nSYSTEM ")[2].removesuffix("\n")
+    assert unquoted(value) == system
+    # No line before the last one ends the value, as the parser sees it.
+    quote = next((quote for quote in ('"""', '"') if value.startswith(quote)), "")
+    first, *rest = value.replace("\r", "\n").split("\n")
+    early = [first[len(quote) :], *rest][: len(rest)]
+    assert quote or not rest
+    assert not any(closes(line, quote) for line in early)
 
 
 @pytest.mark.parametrize(

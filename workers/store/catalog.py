@@ -33,19 +33,19 @@ from .details import capabilities_of, details_of, says_all
 from .echo import NAME as ECHO
 from .echo import echo_facts, echo_model
 from .files import Damaged, Remembered, Unreadable, stamp_of
-from .fitting import fitted, fitted_list
+from .fitting import fitted_list
 from .gguf_facts import INFILL_TOKENS, UNKNOWN, HeaderFacts, facts_of
 from .gguf_metadata import InvalidGGUF, read_header
 from .layout import Library, StoredModel
-from .modelfile import TEXT_KINDS, recipe_of, worker_parameters
+from .modelfile import worker_parameters
 from .parts import parts_of
+from .showing import show
 
 _log = logging.getLogger(__name__)
 
 _REMEMBERED = 16_384
 _LIST_SECONDS = 2.0
 """Longest that one list reads headers of models whose config does not say what they are."""
-_MAX_TEXTS = 32
 _UNCHANGING = (0, 0, 0, 0)
 """The stamp of what belongs to a digest: that never changes."""
 
@@ -153,7 +153,7 @@ class Catalog:
 
     def _list(self, question: ListModels) -> ModelList:
         until = time.monotonic() + _LIST_SECONDS
-        models = sorted(self._models(), key=lambda model: (-model.modified_at, model.name))
+        models = sorted(self._models(), key=lambda model: (-model.modified_at, model.name.parts))
         summaries: list[ModelSummary] = []
         for model in models:
             enough = says_all(model.config) or time.monotonic() > until
@@ -174,42 +174,10 @@ class Catalog:
 
     def _show(self, question: ShowModel) -> ModelShown:
         model = self._find(question.name)
-        name = model.name.display
         try:
-            recipe = recipe_of(name, self._texts(model))
+            return show(question, model, self._library, self._noted)
         except Damaged as error:
-            raise _damaged(name, error) from None
-        metadata: dict[str, Any] = {}
-        tensors: list[dict[str, Any]] = []
-        facts = None
-        if model.weights:
-            try:
-                header = read_header(
-                    model.weights, verbose=question.verbose, look_for=INFILL_TOKENS
-                )
-            except InvalidGGUF as error:
-                self._noted.warning("invalid GGUF", f"{name}: {error}")
-            else:
-                facts = facts_of(header)
-                metadata = header.metadata | {"general.parameter_count": header.parameter_count}
-                tensors = [
-                    {"name": t.name, "type": t.type, "shape": t.shape} for t in header.tensors
-                ]
-        chat_template = metadata.get("tokenizer.chat_template")
-        shown = ModelShown(
-            call=question.call,
-            modelfile=recipe.modelfile(),
-            parameters=recipe.parameter_columns(),
-            template=recipe.template or (chat_template if isinstance(chat_template, str) else ""),
-            system=recipe.system,
-            license="\n".join(recipe.licenses),
-            details=details_of(model, facts),
-            model_info=metadata,
-            capabilities=capabilities_of(facts),
-            modified_at=model.modified_at,
-            tensors=tensors,
-        )
-        return fitted(shown, name)
+            raise _damaged(model.name.display, error) from None
 
     def _find(self, text: str) -> StoredModel:
         """The model that a name stands for. Raises `PronkError`."""
@@ -260,19 +228,9 @@ class Catalog:
         builtin = "; `demo` is built in" if self._builtin else ""
         return PronkError(
             Code.NOT_FOUND,
-            f"model '{text}' not found; this version of Pronk cannot pull yet: run "
-            f"`ollama pull {wanted.display}` and point PRONK_MODELS at Ollama's library{builtin}",
+            f"model '{text}' not found, try pulling it first: `pronk pull {wanted.display}`, or "
+            f"POST /api/pull{builtin}",
         )
-
-    def _texts(self, model: StoredModel) -> dict[str, list[str]]:
-        """The text layers by kind, in the manifest's order. Raises `Damaged`."""
-        texts: dict[str, list[str]] = {}
-        for layer in model.layers:
-            if layer.kind in TEXT_KINDS:
-                found = texts.setdefault(layer.kind, [])
-                if len(found) < _MAX_TEXTS:
-                    found.append(self._library.text(layer))
-        return texts
 
     def _header_facts(self, model: StoredModel) -> HeaderFacts:
         """The facts in the model's GGUF header. Raises `InvalidGGUF`, also when there is none."""
@@ -307,7 +265,7 @@ def _damaged(name: str, error: Damaged) -> PronkError:
         return PronkError(Code.LOAD_FAILED, f"model '{name}' cannot be read: {error}")
     return PronkError(
         Code.LOAD_FAILED,
-        f"model '{name}' is damaged in the library: {error}; `ollama pull {name}` gets it again",
+        f"model '{name}' is damaged in the library: {error}; `pronk pull {name}` gets it again",
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from ...protocol.errors import PronkError
 from ...protocol.messages.library import ModelDetails
+from ...protocol.names import parse_name
 from .gguf_facts import UNKNOWN, HeaderFacts
 from .layout import Config, StoredModel
 
@@ -31,10 +33,23 @@ def details_of(model: StoredModel, facts: HeaderFacts | None) -> ModelDetails:
 
     family = first(config.family, facts and facts.architecture)
     return ModelDetails(
-        parent_model="",
+        parent_model=_parent(model),
         format=config.format or ("gguf" if model.weights else UNKNOWN),
         family=family,
         families=list(config.families) or [family],
         parameter_size=first(config.parameter_size, facts and facts.parameter_size),
         quantization_level=first(config.quantization, facts and facts.quantization),
     )
+
+
+def _parent(model: StoredModel) -> str:
+    """The model whose weights these are, too. Ollama has a path of its host there where it made
+    them of a file, which is nobody's business.
+    """
+    origins = [layer.origin for layer in model.layers if layer.kind == "model"]
+    if not origins or not origins[-1]:
+        return ""
+    try:
+        return parse_name(origins[-1]).display
+    except PronkError:
+        return ""

@@ -71,6 +71,12 @@ class Tensor:
     type: str
     shape: list[int]
     """Elements per dimension, the fastest first, as in the file."""
+    offset: int
+    """Where its data begins, in bytes behind `Header.data_start`."""
+    size: int | None
+    """Bytes of its data; None where its type is not known here."""
+    block: int
+    """Elements that its type stores together; 1 where it is not known."""
 
 
 @dataclass(slots=True)
@@ -90,6 +96,11 @@ class Header:
     missing_bytes: int = 0
     """Bytes of tensor data that the file should have behind its end: more than 0 when the file
     was cut off."""
+    alignment: int = _DEFAULT_ALIGNMENT
+    """Bytes of which the place of each tensor's data is a multiple."""
+    data_start: int = 0
+    """Offset in the file at which the tensors' data begins."""
+    file_size: int = 0
 
 
 def read_header(
@@ -105,15 +116,31 @@ def read_header(
         # O_NONBLOCK: a FIFO in the file's place must not block.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with FileIO(descriptor) as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise InvalidGGUF("it is not a regular file")
-            return _read(_Window(file, status.st_size), verbose, look_for)
+            return read_open_header(file, tensors=verbose, arrays=verbose, look_for=look_for)
     except OSError as error:
         raise InvalidGGUF(f"it cannot be read ({error.strerror})") from None
 
 
-def _read(window: _Window, verbose: bool, look_for: frozenset[str]) -> Header:
+def read_open_header(
+    file: FileIO,
+    *,
+    tensors: bool = False,
+    arrays: bool = False,
+    look_for: frozenset[str] = frozenset(),
+) -> Header:
+    """The same for a file that is open, whatever was read of it before.
+
+    Raises `InvalidGGUF`, and OSError where it cannot be read.
+    """
+    status = os.fstat(file.fileno())
+    if not stat.S_ISREG(status.st_mode):
+        raise InvalidGGUF("it is not a regular file")
+    return _read(_Window(file, status.st_size), tensors, arrays, look_for)
+
+
+def _read(
+    window: _Window, keep_tensors: bool, keep_arrays: bool, look_for: frozenset[str]
+) -> Header:
     if window.take(4) != b"GGUF":
         raise InvalidGGUF("it does not begin with 'GGUF'")
     version = window.u32()
@@ -126,19 +153,19 @@ def _read(window: _Window, verbose: bool, look_for: frozenset[str]) -> Header:
         raise InvalidGGUF(f"it claims {pairs} metadata entries")
     if tensors > MAX_TENSORS:
         raise InvalidGGUF(f"it claims {tensors} tensors")
-    header = Header(version)
-    values = _Values(window, verbose, look_for)
+    header = Header(version, file_size=window.file_size)
+    values = _Values(window, keep_arrays, look_for)
     for _ in range(pairs):
         key = window.string(_MAX_NAME)
         if key in header.metadata:
             raise InvalidGGUF("a metadata key occurs twice")
         header.metadata[key] = values.value(window.u32())
     header.noted = {text.decode() for text in values.noted}
-    _read_tensors(window, tensors, header, verbose)
+    _read_tensors(window, tensors, header, keep_tensors)
     return header
 
 
-def _read_tensors(window: _Window, count: int, header: Header, verbose: bool) -> None:
+def _read_tensors(window: _Window, count: int, header: Header, keep: bool) -> None:
     data_end = 0
     for _ in range(count):
         name = window.string(_MAX_NAME)
@@ -151,37 +178,38 @@ def _read_tensors(window: _Window, count: int, header: Header, verbose: bool) ->
         header.parameter_count += elements
         if header.parameter_count > _MAX_COUNT:
             raise InvalidGGUF("its tensors have more elements than can be counted")
-        type_name, size = _tensor_type(kind, elements)
-        data_end = max(data_end, offset + size)
-        if verbose:
-            header.tensors.append(Tensor(name, type_name, shape))
+        type_name, block, size = _tensor_type(kind, elements)
+        data_end = max(data_end, offset + (size or 0))
+        if keep:
+            header.tensors.append(Tensor(name, type_name, shape, offset, size, block))
     alignment = header.metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
     if type(alignment) is not int or alignment <= 0 or alignment & (alignment - 1):
         raise InvalidGGUF("its alignment is not a power of two")
-    data_start = -(-window.position // alignment) * alignment
+    header.alignment = alignment
+    header.data_start = -(-window.position // alignment) * alignment
     if count:
-        header.missing_bytes = max(0, data_start + data_end - window.file_size)
+        header.missing_bytes = max(0, header.data_start + data_end - window.file_size)
 
 
-def _tensor_type(kind: int, elements: int) -> tuple[str, int]:
-    """A tensor type's name, and the bytes that so many elements of it take."""
+def _tensor_type(kind: int, elements: int) -> tuple[str, int, int | None]:
+    """A tensor type's name, its block's elements, and the bytes that so many elements take."""
     try:
         known = GGMLQuantizationType(kind)
     except ValueError:  # a newer one: the engine decides about it
-        return f"type {kind}", 0
+        return f"type {kind}", 1, None
     block, size = GGML_QUANT_SIZES[known]
-    return known.name, elements // block * size
+    return known.name, block, elements // block * size
 
 
 class _Values:
     """Decodes metadata values within the budgets of one file."""
 
-    def __init__(self, window: _Window, verbose: bool, look_for: frozenset[str]) -> None:
+    def __init__(self, window: _Window, keep_arrays: bool, look_for: frozenset[str]) -> None:
         self._window = window
         self._look_for = frozenset(text.encode() for text in look_for)
         self.noted: set[bytes] = set()
         self._texts = _STRING_BUDGET
-        self._arrays = VERBOSE_BUDGET if verbose else 0
+        self._arrays = VERBOSE_BUDGET if keep_arrays else 0
 
     def value(self, kind: int) -> Any:
         """The next value, of type `kind`; None where it is too long to keep."""

@@ -1,8 +1,9 @@
-"""The store process: answers questions about the model library.
+"""The store process: answers questions about the model library, and changes it.
 
-It alone reads the library. Questions come over one socket, are answered in threads because disks
-may be slow, and can all be asked again: whoever gets no answer repeats the question under the same
-`call`, so this process keeps nothing and may be killed at any instant.
+It alone reads and writes the library. Questions come over one socket, are answered in threads
+because disks may be slow, and can all be asked again: whoever gets no answer repeats the question
+under the same `call`. So this process keeps nothing but what is on the disk, and may be killed at
+any instant. Files come over a socket of their own (`uploads`).
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NoReturn
+from typing import Any
 
 from ...protocol.channels import Router
 from ...protocol.errors import Code, PronkError
 from ...protocol.logs import RateLimitedLog, configure_logging
+from ...protocol.messages.changes import StopCall
 from ...protocol.messages.failure import Failure
 from ...protocol.messages.library import CallFailed, DescribeModel, ResolveModel
 from ...protocol.process import die_with_parent
@@ -25,7 +28,13 @@ from ...protocol.settings import Settings, load_settings
 from ...protocol.state import StateDirectory
 from .builtin import BuiltinModel
 from .catalog import QUESTIONS, Answer, Catalog, Question
+from .changes import ORDERS, Changes, Run
 from .layout import Library
+from .orders import Orders
+from .pulling.pull import Puller
+from .registry.client import Registry
+from .uploads import Uploads
+from .writing import Writer
 
 _log = logging.getLogger(__name__)
 
@@ -53,25 +62,42 @@ class Store:
     What every request needs (which model is it, where does it lie) has a lane of its own beside
     lists and descriptions for people, which take longer and which anybody may ask for at any rate.
     A question that is repeated while it is being answered is dropped: its answer is on its way.
+    Changes are carried out as `runs` says, by the kind of their order.
     """
 
-    def __init__(self, endpoint: str, catalog: Catalog) -> None:
+    def __init__(
+        self, endpoint: str, catalog: Catalog, runs: Mapping[type[Any], Run] | None = None
+    ) -> None:
         self._catalog = catalog
         self._short = _Lane("short")
         self._long = _Lane("long")
         self._noted = RateLimitedLog(_log)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._router = Router(endpoint, self._received)
+        self._changes = Changes(runs or {}, self._post)
+        self._router = Router(endpoint, self._received, self._changes.forget)
 
     def close(self) -> None:
-        """Stops answering. What the threads are doing now is left to end by itself."""
+        """Stops answering, and ends changes. What the threads are doing now is left to end by
+        itself.
+        """
+        self._changes.close()
         self._router.close()
         for task in self._tasks:
             task.cancel()
         for lane in (self._short, self._long):
             lane.threads.shutdown(wait=False, cancel_futures=True)
 
+    async def wait_closed(self) -> None:
+        """Waits, not for long, until changes that were ended have let go of their files."""
+        await self._changes.wait_closed()
+
+    def _post(self, peer: str, message: Any) -> None:
+        self._router.send(peer, message)
+
     def _received(self, peer: str, message: Any, body: bytes) -> None:
+        if isinstance(message, (*ORDERS, StopCall)):
+            self._changes.asked(peer, message)
+            return
         if not isinstance(message, QUESTIONS):
             self._noted.warning("not a question", f"{type(message).__name__} from {peer}")
             return
@@ -116,17 +142,37 @@ async def serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     builtin = BuiltinModel() if settings.demo_model == "on" else None
-    catalog = Catalog(Library(settings.models), builtin, echo=settings.echo_model == "on")
-    store = Store(StateDirectory(settings.state).store, catalog)
+    echo = settings.echo_model == "on"
+    library, writer = Library(settings.models), Writer(settings.models)
+    registry = Registry(settings)
+    puller = Puller(writer, registry, connections=settings.pull_connections)
+    orders = Orders(library, writer, builtin, registry, puller, echo=echo)
     there = "" if settings.models.is_dir() else ", which is not there: empty"
     _log.info("the model library is %s%s", settings.models, there)
+    tidying = asyncio.create_task(asyncio.to_thread(writer.tidy))
+    state = StateDirectory(settings.state)
+    store = Store(state.store, Catalog(library, builtin, echo=echo), orders.runs())
+    uploads = Uploads(state.uploads, writer)
     try:
         await stop.wait()
     finally:
+        tidying.cancel()
         store.close()
+        uploads.close()
+        await asyncio.gather(store.wait_closed(), uploads.wait_closed())
+        puller.close()
+        await registry.close()
 
 
-def main() -> NoReturn:
+async def _serve_and_exit(settings: Settings) -> None:
+    await serve(settings)
+    # A thread may hang in a dead network disk for ever, or read a file of hundreds of gigabytes,
+    # and asyncio would wait for it. Nothing here needs an orderly end.
+    logging.shutdown()
+    os._exit(0)
+
+
+def main() -> None:
     """The store process from start to end. Exit status 1, after one line, if it cannot start."""
     try:
         settings = load_settings()
@@ -138,7 +184,4 @@ def main() -> NoReturn:
     except PronkError as error:
         print(error.message, file=sys.stderr)
         sys.exit(1)
-    asyncio.run(serve(settings))
-    # A thread may hang in a dead network disk for ever. Nothing here needs an orderly end.
-    logging.shutdown()
-    os._exit(0)
+    asyncio.run(_serve_and_exit(settings))

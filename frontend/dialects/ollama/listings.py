@@ -13,6 +13,8 @@ NEVER = "2318-01-01T00:00:00Z"
 """When a model expires that never does: Ollama's clients write "Forever" from a century on, and
 some overflow near the year 10000."""
 
+_ALWAYS_SHOWN = ("details", "model_info", "capabilities", "modified_at")
+
 
 def tags(models: list[ModelSummary]) -> dict[str, Any]:
     """`GET /api/tags`."""
@@ -58,14 +60,18 @@ def show(model: ModelShown) -> dict[str, Any]:
         "parameters": model.parameters,
         "template": model.template,
         "system": model.system,
+        "renderer": model.renderer,
+        "parser": model.parser,
         "details": asdict(model.details),
+        "messages": [asdict(message) for message in model.messages],
         "model_info": model.model_info,
+        "projector_info": model.projector_info,
         "tensors": model.tensors,
         "capabilities": model.capabilities,
         "modified_at": timestamp(model.modified_at),
+        "requires": model.requires,
     }
-    optional = ("license", "modelfile", "parameters", "template", "system", "tensors")
-    return {name: value for name, value in fields.items() if value or name not in optional}
+    return {name: value for name, value in fields.items() if value or name in _ALWAYS_SHOWN}
 
 
 def timestamp(unix: float) -> str:

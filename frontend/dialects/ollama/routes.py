@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import socket
-import struct
 from typing import TypeVar
 
 from aiohttp import web
 
-from ....protocol.errors import PronkError
 from ....protocol.messages.generation import Caller, Kind, PositionLogprobs
 from ....protocol.settings import Settings
-from ...answers import INTERNAL_ERROR, error_body, json_response
+from ...answers import json_response
 from ...bodies import BodyReader, parse_object
-from ...callers import anonymous
 from ...operations.embedding import Embeddings
 from ...operations.generation import Generation, Generations
+from ...operations.library import Changes
 from ...operations.models import Models
 from ...operations.status import Status
 from . import listings, vectors
+from .connection import abort, caller_of, stream
+from .library import LibraryPaths
 from .lines import Lines
 from .requests import ChatRequest, GenerateRequest, ModelRequest, ShowRequest, parse
 from .vectors import EmbeddingsRequest, EmbedRequest, RerankRequest
-
-_log = logging.getLogger(__name__)
 
 API_VERSION = "0.13.5"
 """The version of Ollama whose API this is: clients refuse versions that are too old for them."""
@@ -33,17 +28,7 @@ API_VERSION = "0.13.5"
 GREETING = "Ollama is running"
 """What scripts compare the root page with to find out whether the server is up."""
 
-CLIENT_PATIENCE = 300.0
-"""Seconds for which a client may leave all that was sent to it unread."""
-
 JSON = "application/json; charset=utf-8"
-NDJSON = "application/x-ndjson"
-
-_BUFFERED_AT_MOST = 32 * 1024
-"""Bytes up to which asyncio's transports take everything without a wait."""
-
-_NO_LINGER = struct.pack("ii", 1, 0)
-
 _Request = TypeVar("_Request", bound=ModelRequest)
 
 
@@ -58,6 +43,7 @@ class OllamaDialect:
         generations: Generations,
         embeddings: Embeddings,
         status: Status,
+        changes: Changes,
     ) -> None:
         self._settings = settings
         self._bodies = bodies
@@ -65,6 +51,7 @@ class OllamaDialect:
         self._generations = generations
         self._embeddings = embeddings
         self._status = status
+        self._library = LibraryPaths(changes, bodies, settings.max_control_body)
 
     def routes(self) -> list[web.RouteDef]:
         """The table. Every GET answers HEAD, too."""
@@ -79,6 +66,7 @@ class OllamaDialect:
             web.post("/api/embed", self.embed),
             web.post("/api/embeddings", self.embeddings),
             web.post("/api/rerank", self.rerank),
+            *self._library.routes(),
         ]
 
     async def root(self, request: web.Request) -> web.StreamResponse:
@@ -91,17 +79,17 @@ class OllamaDialect:
 
     async def tags(self, request: web.Request) -> web.StreamResponse:
         """The models of the library."""
-        return json_response(listings.tags(await self._models.list(_caller(request))))
+        return json_response(listings.tags(await self._models.list(caller_of(request))))
 
     async def ps(self, request: web.Request) -> web.StreamResponse:
         """The loaded models."""
-        return json_response(listings.ps(await self._status.running(_caller(request))))
+        return json_response(listings.ps(await self._status.running(caller_of(request))))
 
     async def show(self, request: web.Request) -> web.StreamResponse:
         """Everything about one model."""
         fields = await self._read_control(request, ShowRequest)
         shown = await self._models.show(
-            _caller(request), fields.model, verbose=bool(fields.verbose)
+            caller_of(request), fields.model, verbose=bool(fields.verbose)
         )
         return json_response(listings.show(shown))
 
@@ -116,19 +104,19 @@ class OllamaDialect:
     async def embed(self, request: web.Request) -> web.StreamResponse:
         """A vector of length 1 for each text."""
         asked = await self._read_generation(request, EmbedRequest)
-        embedding = await self._embeddings.embed(_caller(request), asked.embedding())
+        embedding = await self._embeddings.embed(caller_of(request), asked.embedding())
         return _object(vectors.embed(asked.model, embedding))
 
     async def embeddings(self, request: web.Request) -> web.StreamResponse:
         """The vector of one text as the model computes it: the older form of `embed`."""
         asked = await self._read_generation(request, EmbeddingsRequest)
-        embedding = await self._embeddings.embed(_caller(request), asked.embedding())
+        embedding = await self._embeddings.embed(caller_of(request), asked.embedding())
         return _object(vectors.embeddings(embedding))
 
     async def rerank(self, request: web.Request) -> web.StreamResponse:
         """Documents in the order of their relevance for a query."""
         asked = await self._read_generation(request, RerankRequest)
-        embedding = await self._embeddings.embed(_caller(request), asked.embedding())
+        embedding = await self._embeddings.embed(caller_of(request), asked.embedding())
         return _object(vectors.ranking(asked, embedding))
 
     async def _read_control(self, request: web.Request, kind: type[_Request]) -> _Request:
@@ -144,16 +132,16 @@ class OllamaDialect:
     async def _answer(
         self, request: web.Request, asked: ChatRequest | GenerateRequest
     ) -> web.StreamResponse:
-        caller = _caller(request)
+        caller = caller_of(request)
         kind = Kind.CHAT if isinstance(asked, ChatRequest) else Kind.COMPLETION
         lines = Lines(kind, asked.model)
         if asked.is_empty:
             reason = await self._set_stay(caller, asked)
             return _object(lines.notice(reason))
         wanted = asked.generation()
-        with await self._generations.start(caller, wanted, lambda: _abort(request)) as generation:
+        with await self._generations.start(caller, wanted, lambda: abort(request)) as generation:
             if asked.streams:
-                return await _stream(request, generation, lines)
+                return await stream(request, lambda: _ready(generation, lines))
             return await _collect(generation, lines)
 
     async def _set_stay(self, caller: Caller, asked: ChatRequest | GenerateRequest) -> str:
@@ -171,20 +159,14 @@ class OllamaDialect:
         return "load"
 
 
-def _caller(request: web.Request) -> Caller:
-    return anonymous(request.transport.get_extra_info("peername") if request.transport else None)
-
-
-def _abort(request: web.Request) -> None:
-    """Cuts the connection, and has the kernel drop what it still holds for the client, too."""
-    if request.transport:
-        connection = request.transport.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
-        request.transport.abort()
-
-
 def _object(body: bytes) -> web.Response:
     return web.Response(body=body, headers={"Content-Type": JSON})
+
+
+async def _ready(generation: Generation, lines: Lines) -> tuple[bytes, bool]:
+    """The lines that are ready, and whether they are the last."""
+    output = await generation.take()
+    return lines.lines(output), output.completion is not None
 
 
 async def _collect(generation: Generation, lines: Lines) -> web.StreamResponse:
@@ -198,40 +180,3 @@ async def _collect(generation: Generation, lines: Lines) -> web.StreamResponse:
             logprobs += of_piece
         if output.completion:
             return _object(lines.whole("".join(pieces), output.completion, logprobs))
-
-
-async def _stream(request: web.Request, generation: Generation, lines: Lines) -> web.StreamResponse:
-    """The answer line by line. The status line waits for the first of them, so that what fails
-    before it has a status of its own; what fails later is told on a last line.
-    """
-    output = await generation.take()
-    response = web.StreamResponse(headers={"Content-Type": NDJSON})
-    await response.prepare(request)
-    try:
-        try:
-            while True:
-                await _write(request, response, lines.lines(output))
-                if output.completion:
-                    break
-                output = await generation.take()
-        except PronkError as error:
-            await response.write(error_body(error.message) + b"\n")
-        except (ConnectionError, TimeoutError):
-            raise
-        except Exception:
-            _log.exception("a stream failed")
-            await response.write(error_body(INTERNAL_ERROR) + b"\n")
-        await response.write_eof()
-    except (ConnectionError, TimeoutError):
-        _abort(request)  # the client is gone, or as good as gone
-    return response
-
-
-async def _write(request: web.Request, response: web.StreamResponse, data: bytes) -> None:
-    """Raises `TimeoutError` when the client takes nothing for `CLIENT_PATIENCE` seconds."""
-    transport = request.transport
-    if transport and transport.get_write_buffer_size() + len(data) < _BUFFERED_AT_MOST:
-        await response.write(data)  # cannot have to wait, and a timeout costs more than the write
-        return
-    async with asyncio.timeout(CLIENT_PATIENCE):
-        await response.write(data)

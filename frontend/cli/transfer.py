@@ -1,0 +1,29 @@
+"""`pronk pull` and `pronk push`: models to and from a registry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ...protocol.errors import Code, PronkError
+from .api import Api
+from .progress import Progress, follow
+
+
+def pull(api: Api, name: str, insecure: bool, shown: Progress) -> None:
+    """Has the server fetch a model. Raises `PronkError` with the reason when it does not."""
+    parts = api.client.pull(name, insecure=insecure, stream=True)
+    again = f"what came is kept, `pronk pull {name}` goes on from there"
+    _follow(api, parts, shown, again)
+
+
+def push(api: Api, name: str, insecure: bool, shown: Progress) -> None:
+    """Has the server send a model to its registry. Raises `PronkError` as `pull` does."""
+    parts = api.client.push(name, insecure=insecure, stream=True)
+    _follow(api, parts, shown, f"`pronk push {name}` sends what is missing")
+
+
+def _follow(api: Api, parts: Iterable[Any], shown: Progress, again: str) -> None:
+    objects = (part.model_dump(exclude_none=True) for part in api.streamed(parts))
+    if not follow(objects, shown):
+        raise PronkError(Code.UNAVAILABLE, f"the server did not come to an end; {again}")

@@ -1,0 +1,84 @@
+"""Quantizing a model's weights, in a process that may die of them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ....protocol.errors import Code, PronkError
+from .inspection import plain
+from .levels import file_type
+from .quantize_file import cpu_seconds
+from .throwaway import Died, open_file, run
+
+_FUNCTIONS = re.compile(r"^(?:(?:[\w:~]+|failed to quantize): )+")
+"""What llama.cpp puts before its reasons."""
+
+_STEP = 64 * 1024 * 1024
+"""Bytes that are hashed before anybody may interrupt."""
+
+
+async def quantize(
+    source: Path,
+    target: Path,
+    level: str,
+    *,
+    require_room: Callable[[int], None],
+    progress: Callable[[int], None],
+) -> None:
+    """Writes the weights of `source`, quantized to `level`, to the new file `target`.
+
+    `require_room` is asked once the size of the result is known; `progress` hears how many bytes of
+    the source are done. Raises `PronkError`.
+    """
+    file = open_file(source)
+    output = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+    async def heard(said: dict[str, Any]) -> None:
+        size, done = said.get("size"), said.get("done")
+        if type(size) is int:
+            await asyncio.to_thread(require_room, size)
+        if type(done) is int:
+            progress(done)
+
+    try:
+        size = os.fstat(file).st_size
+        said = await run(
+            "quantize_file",
+            [str(output), str(file_type(level)), str(os.cpu_count() or 1), str(size)],
+            file,
+            seconds=float(cpu_seconds(size)),
+            keep=[output],
+            heard=heard,
+        )
+        if said.get("quantized") is True:
+            return
+        reason = _FUNCTIONS.sub("", plain(said.get("refused")))
+    except Died as died:
+        reason = f"it {died}"
+    finally:
+        os.close(file)
+        os.close(output)
+    # All that llama.cpp knows of a full disk is that it could not write.
+    await asyncio.to_thread(require_room, 1)
+    raise PronkError(Code.INVALID_REQUEST, f"the model cannot be quantized: {reason}")
+
+
+async def digest_of(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal. Can be cancelled within a fraction of a second."""
+    state = hashlib.sha256()
+
+    def step() -> bool:
+        part = file.read(_STEP)
+        state.update(part)
+        return bool(part)
+
+    with path.open("rb", buffering=0) as file:
+        while await asyncio.to_thread(step):
+            pass
+    return state.hexdigest()

@@ -1,0 +1,1 @@
+"""Registries of models: OCI distribution, which is the Docker registry protocol v2."""

@@ -1,0 +1,98 @@
+"""Everything there is to show of one model: `POST /api/show`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ...protocol.logs import RateLimitedLog
+from ...protocol.messages.changes import ModelMessage
+from ...protocol.messages.library import ModelShown, ShowModel
+from .details import capabilities_of, details_of
+from .fitting import fitted
+from .gguf_facts import INFILL_TOKENS, facts_of
+from .gguf_metadata import Header, InvalidGGUF, read_header
+from .layout import Library, StoredModel
+from .modelfile import TEXT_KINDS, Recipe, recipe_of
+
+_MAX_TEXTS = 32
+"""Layers of one kind that are read."""
+
+
+def show(
+    question: ShowModel, model: StoredModel, library: Library, noted: RateLimitedLog
+) -> ModelShown:
+    """The answer, cut where it would not fit in one message. Files that are no GGUF are left out,
+    with a line in the log.
+
+    Raises `Damaged` where a part of the model cannot be read, and `PronkError` (too_large).
+    """
+    name = model.name.display
+    recipe = recipe_of(name, _texts(model, library), model)
+    header = _header(model.weights, question.verbose, noted, name)
+    info = _info(header)
+    facts = facts_of(header) if header else None
+    chat_template = info.get("tokenizer.chat_template")
+    shown = ModelShown(
+        call=question.call,
+        modelfile=recipe.modelfile(),
+        parameters=recipe.parameter_columns(),
+        template=recipe.template or (chat_template if isinstance(chat_template, str) else ""),
+        system=recipe.system,
+        license="\n".join(recipe.licenses),
+        details=details_of(model, facts),
+        model_info=info,
+        capabilities=capabilities_of(facts),
+        modified_at=model.modified_at,
+        tensors=[
+            {"name": tensor.name, "type": tensor.type, "shape": tensor.shape}
+            for tensor in (header.tensors if header else ())
+        ],
+        projector_info=_projector_info(model, library, question.verbose, noted),
+        messages=_messages(recipe),
+        requires=model.config.requires,
+        renderer=model.config.renderer,
+        parser=model.config.parser,
+    )
+    return fitted(shown, name)
+
+
+def _projector_info(
+    model: StoredModel, library: Library, verbose: bool, noted: RateLimitedLog
+) -> dict[str, Any]:
+    """The metadata of the first file that turns pictures into what the weights understand."""
+    layer = next((layer for layer in model.layers if layer.kind == "projector"), None)
+    if layer is None:
+        return {}
+    return _info(_header(library.part(layer), verbose, noted, model.name.display))
+
+
+def _header(path: Path | None, verbose: bool, noted: RateLimitedLog, name: str) -> Header | None:
+    if path is None:
+        return None
+    try:
+        return read_header(path, verbose=verbose, look_for=INFILL_TOKENS)
+    except InvalidGGUF as error:
+        noted.warning("invalid GGUF", f"{name}: {error}")
+        return None
+
+
+def _info(header: Header | None) -> dict[str, Any]:
+    if header is None:
+        return {}
+    return header.metadata | {"general.parameter_count": header.parameter_count}
+
+
+def _messages(recipe: Recipe) -> list[ModelMessage]:
+    return [ModelMessage(role, content) for role, content in recipe.messages]
+
+
+def _texts(model: StoredModel, library: Library) -> dict[str, list[str]]:
+    """The text layers by kind, in the manifest's order. Raises `Damaged`."""
+    texts: dict[str, list[str]] = {}
+    for layer in model.layers:
+        if layer.kind in TEXT_KINDS:
+            found = texts.setdefault(layer.kind, [])
+            if len(found) < _MAX_TEXTS:
+                found.append(library.text(layer))
+    return texts
