@@ -19,6 +19,7 @@ from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.names import ModelName, parse_name
 from pronk.protocol.settings import load_settings
 from pronk.workers.store.layout import Library
+from pronk.workers.store.pulling import download
 from pronk.workers.store.pulling.patience import Terms
 from pronk.workers.store.pulling.pull import Puller
 from pronk.workers.store.registry.client import Registry
@@ -75,9 +76,9 @@ class Stage:
     ) -> None:
         self.lines.append(Line(status, digest, total, completed))
 
-    async def pull(self, model: str = "m") -> None:
+    async def pull(self, model: str = "m") -> str | None:
         async with asyncio.timeout(PATIENCE):
-            await self.puller.pull(self.name(model), True, self.report)
+            return await self.puller.pull(self.name(model), True, self.report)
 
     async def refused(self, model: str = "m") -> PronkError:
         with pytest.raises(PronkError) as caught:
@@ -247,6 +248,7 @@ LASTING: dict[str, Callable[[Asked], Fault | None]] = {
     "cuts at once": lambda asked: Fault(cut=0),
     "cuts after a byte": lambda asked: Fault(cut=1),
     "stalls": lambda asked: Fault(stall=0),
+    "stalls by dripping": lambda asked: Fault(chunk=1, pace=0.02),
     "is too busy": lambda asked: Fault(status=503),
     "says another size": lambda asked: Fault(headers={"Content-Range": "bytes 0-1/2"}),
     "wants to be left alone": lambda asked: Fault(status=429, headers={"Retry-After": "3000"}),
@@ -385,7 +387,7 @@ async def test_a_model_keeps_its_old_content_until_the_new_one_is_whole(stage: S
     model = Library(stage.root).load(stage.name())
     assert model.blob == DIGEST
     stage.proxy.fault = lambda asked: None
-    await pulling
+    assert await pulling == model.digest  # no name stands for it any more
     assert Library(stage.root).load(stage.name()).blob == digest
 
 
@@ -399,6 +401,28 @@ async def test_a_pull_that_does_not_fit_is_refused_before_it_begins(
     error = await stage.refused()
     assert error.code is Code.STORAGE_FULL
     assert not stage.proxy.asked_for(DIGEST)
+
+
+async def test_a_disk_that_others_fill_ends_it_before_the_last_byte(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "_SETTLED", MIB)
+    room = stage.writer.require_room
+    asked: list[int] = []
+
+    def filled(size: int) -> None:
+        asked.append(size)
+        room(size if len(asked) < 2 else 2**60)
+
+    monkeypatch.setattr(stage.writer, "require_room", filled)
+    stage.fault(lambda asked: Fault(pace=0.005))
+    error = await stage.refused()
+    assert error.code is Code.STORAGE_FULL
+    assert asked == sorted(asked, reverse=True)
+    assert 0 < stage.proxy.sent[DIGEST] < len(WEIGHTS)
+    monkeypatch.undo()
+    await stage.pull()
+    stage.assert_pulled()
 
 
 async def test_a_disk_that_fills_up_is_an_error_and_the_parts_stay(

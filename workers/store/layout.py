@@ -159,12 +159,12 @@ class Library:
 
     def manifest(self, name: ModelName) -> bytes:
         """The manifest that has exactly this name, as it is. Raises `Damaged`."""
-        path, what = self._manifest(name), "its manifest"
+        what = "its manifest"
         try:
-            self._regular(path, self._manifests, what)
+            path, _ = _regular(self._manifests, name.parts, what, None)
         except OSError as error:
             raise problem_of(error, what) from None
-        return read_small(path, MAX_MANIFEST, what)
+        return read_small(Path(path), MAX_MANIFEST, what)
 
     def _read(self, name: ModelName, path: Path, status: os.stat_result) -> StoredModel:
         raw = read_small(path, MAX_MANIFEST, "its manifest")

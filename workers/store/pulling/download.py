@@ -24,8 +24,10 @@ _DIGESTED = 32 * MIB
 """Bytes that are digested before somebody looks whether the pull was cancelled."""
 _SETTLED = 64 * MIB
 _SETTLED_SECONDS = 10.0
-"""After so many bytes, or so long, what is there is brought to the disk: that is what a power cut
-can cost."""
+"""After so many bytes, or so long, what is there is brought to the disk, and its room looked at:
+that is what a power cut can cost."""
+_DRIP = 4096
+"""Bytes that a connection has to bring before it counts as silent. Fewer would let it drip."""
 
 
 class Download:
@@ -45,6 +47,7 @@ class Download:
         terms: Terms,
         threads: ThreadPoolExecutor,
         tell: Callable[[int], None],
+        require_room: Callable[[int], None],
     ) -> None:
         self._repository = repository
         self._partial = partial
@@ -53,6 +56,8 @@ class Download:
         self._threads = threads
         self._tell = tell
         """Hears how many bytes are there."""
+        self._require_room = require_room
+        """Raises `PronkError` where the disk has no room for so many more. Blocks."""
         self._plan = Plan(partial.size, partial.there)
         self._patience = Patience(terms)
         self._loop = asyncio.get_running_loop()
@@ -85,7 +90,7 @@ class Download:
         finally:
             await _ended([digesting, *self._running])
             if self._settling:
-                await asyncio.wait([self._settling])
+                await asyncio.gather(self._settling, return_exceptions=True)
 
     def _begin(self) -> None:
         """Starts as many connections as there should be."""
@@ -165,12 +170,15 @@ class Download:
         beyond its end are dropped.
         """
         writing = _Writing(self, piece.start)
-        stall = self._terms.stall
+        stall, silent = self._terms.stall, 0
         try:
             async with asyncio.timeout(stall) as patience:
                 async for chunk in stream:
                     now = self._loop.time()
-                    patience.reschedule(now + stall)
+                    silent += len(chunk)
+                    if silent >= _DRIP:
+                        silent = 0
+                        patience.reschedule(now + stall)
                     if skipped:
                         chunk, skipped = chunk[skipped:], max(0, skipped - len(chunk))
                     room = piece.end - writing.end
@@ -199,7 +207,12 @@ class Download:
         due = there - self._settled >= _SETTLED or now - self._settled_at >= _SETTLED_SECONDS
         if due and not self._settling:
             self._settled, self._settled_at = there, now
-            self._settling = self._in_thread(self._partial.settle)
+            self._settling = self._in_thread(self._settle, self._plan.size - there)
+
+    def _settle(self, missing: int) -> None:
+        self._partial.settle()
+        # Others fill the disk, too: better to end now than with its last byte.
+        self._require_room(missing)
 
     async def _follow(self) -> str:
         """The digest, computed as far as the bytes are there without a gap."""
