@@ -34,7 +34,7 @@ WEIGHTS = random.Random(5).randbytes(13 * MIB + 12_345)
 """Enough for several pieces."""
 DIGEST = hashlib.sha256(WEIGHTS).hexdigest()
 TERMS = Terms(tries=4, first_pause=0.01, longest_pause=0.05)
-IMPATIENT = replace(TERMS, stall=0.3)
+IMPATIENT = replace(TERMS, stall=0.15)
 
 
 @dataclass
@@ -345,6 +345,32 @@ async def test_two_models_that_share_a_blob_fetch_it_once(stage: Stage) -> None:
     await asyncio.gather(stage.pull(), stage.pull("other"))
     assert stage.proxy.sent[DIGEST] == len(WEIGHTS)
     assert len(stage.models()) == 2
+    stage.assert_sound()
+
+
+async def test_many_pulls_have_no_more_connections_than_one(stage: Stage) -> None:
+    contents = {f"m{number}": os.urandom(9 * MIB) for number in range(4)}
+    for name, content in contents.items():
+        stage.origin.add(f"library/{name}:latest", content)
+    large = {hashlib.sha256(content).hexdigest() for content in contents.values()}
+    begun = asyncio.Event()
+
+    def all_of_them(asked: Asked) -> Fault | None:
+        if large <= {each.blob for each in stage.proxy.asked}:
+            begun.set()
+        return Fault(stall=4 * MIB - 1) if asked.blob in large else None
+
+    stage.proxy.fault = all_of_them
+    stage.puller = stage.new_puller(connections=4, terms=Terms())
+    pulls = [asyncio.create_task(stage.pull(name)) for name in contents]
+    await asyncio.wait_for(begun.wait(), PATIENCE)
+    assert len([asked for asked in stage.proxy.asked if asked.blob in large]) <= 4 + 3
+    for pull in pulls:
+        pull.cancel()
+    await asyncio.gather(*pulls, return_exceptions=True)
+    stage.proxy.fault = lambda asked: None
+    await asyncio.gather(*(stage.pull(name) for name in contents))
+    assert [stage.stored(digest) for digest in sorted(large)].count(None) == 0
     stage.assert_sound()
 
 

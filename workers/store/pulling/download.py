@@ -48,6 +48,7 @@ class Download:
         threads: ThreadPoolExecutor,
         tell: Callable[[int], None],
         require_room: Callable[[int], None],
+        share: Callable[[], int],
     ) -> None:
         self._repository = repository
         self._partial = partial
@@ -58,6 +59,8 @@ class Download:
         """Hears how many bytes are there."""
         self._require_room = require_room
         """Raises `PronkError` where the disk has no room for so many more. Blocks."""
+        self._share = share
+        """How many connections there may be now, beside those of other downloads."""
         self._plan = Plan(partial.size, partial.there)
         self._patience = Patience(terms)
         self._loop = asyncio.get_running_loop()
@@ -98,17 +101,21 @@ class Download:
             self._width = self._most
         if self._loop.time() < self._not_before:
             return
-        while len(self._running) < self._width:
+        while self._may_begin:
             piece = self._plan.take(self._most)
             if piece is None:
                 return
             task = asyncio.create_task(self._get(piece))
             self._running[task] = piece, self._round
 
+    @property
+    def _may_begin(self) -> bool:
+        return len(self._running) < min(self._width, self._share())
+
     async def _wait(self, digesting: asyncio.Task[str]) -> None:
         """Returns when something is to be done."""
         pause = None
-        if self._plan.left and len(self._running) < self._width:
+        if self._plan.left and self._may_begin:
             pause = max(0.0, self._not_before - self._loop.time())
         events: list[asyncio.Future[Any]] = [digesting, *self._running]
         if not self._parts.done():

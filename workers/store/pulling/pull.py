@@ -47,6 +47,9 @@ class Puller:
         self._terms = terms or Terms()
         self._threads = ThreadPoolExecutor(_THREADS, "pull")
         self._turns: dict[str, _Turn] = {}
+        """Blobs that are fetched now. All of them together have about as many connections as one
+        alone, so that many pulls take no more memory than one, and none waits for another.
+        """
 
     def close(self) -> None:
         """For when no pull runs any more."""
@@ -131,6 +134,7 @@ class Puller:
                 threads=self._threads,
                 tell=tell,
                 require_room=self._writer.require_room,
+                share=lambda: max(1, self._connections // len(self._turns)),
             )
             with contextlib.suppress(Shortened):
                 if await download.run():
