@@ -89,7 +89,7 @@ def _packed(library: Library, name: ModelName) -> _Parcel:
         layers, config = manifest_parts(manifest)
     except Damaged as error:
         raise _damaged(found, error) from None
-    blobs = (*layers, *([config] if config else []))
+    blobs = _all(layers, config)
     media_type = orjson.loads(manifest).get("mediaType")
     return _Parcel(
         found,
@@ -97,6 +97,10 @@ def _packed(library: Library, name: ModelName) -> _Parcel:
         media_type if isinstance(media_type, str) else DOCKER_MANIFEST,
         tuple({blob.digest: blob for blob in blobs}.values()),
     )
+
+
+def _all(layers: tuple[Layer, ...], config: Layer | None) -> tuple[Layer, ...]:
+    return layers if config is None else (*layers, config)
 
 
 def _files(library: Library, parcel: _Parcel) -> list[Path]:
@@ -121,12 +125,11 @@ def _sources(library: Library, parcel: _Parcel, repository: Repository) -> dict[
         path = f"{name.namespace}/{name.model}"
         if name.host.lower() == parcel.name.host.lower() and path != repository.path:
             try:
-                layers, _ = manifest_parts(library.manifest(name))
+                layers, config = manifest_parts(library.manifest(name))
             except Damaged:
                 continue
-            for layer in layers:
-                if layer.digest in wanted:
-                    sources.setdefault(layer.digest, path)
+            there = {blob.digest for blob in _all(layers, config)}
+            sources |= dict.fromkeys(there & wanted, path)
     return sources
 
 

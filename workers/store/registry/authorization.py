@@ -79,6 +79,11 @@ class Authorizer:
         grant = self._grants.get(_key(site, scope))
         return grant.header if grant and monotonic() < grant.until else None
 
+    def has_expired(self, site: Site, scope: Scope) -> bool:
+        """Whether the registry wanted to know who we are, and wants to again."""
+        grant = self._grants.get(_key(site, scope))
+        return bool(grant and grant.header and monotonic() >= grant.until)
+
     async def answer(
         self, hop: Hop, site: Site, scope: Scope, asked: Sequence[str], refused: str | None
     ) -> str:

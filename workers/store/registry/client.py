@@ -200,10 +200,9 @@ class Repository:
                 asked = response.headers.getall("WWW-Authenticate", ())
             header = await self._authorizer.answer(hop, site, scope, asked, header)
 
-    async def is_known(self, hop: Hop) -> bool:
-        """Whether the registry knows who we are, for pushing."""
-        known = self._authorizer.known(await self.site(), Scope(self.path, push=True))
-        return hop.own and known is not None
+    async def wants_to_know_us(self) -> bool:
+        """Whether a push will be asked who we are, as far as can be told."""
+        return self._authorizer.has_expired(await self.site(), Scope(self.path, push=True))
 
     async def site(self) -> Site:
         """The registry, as it was found when it was first asked for."""

@@ -104,7 +104,7 @@ class Upload:
                 await self._finish(self._place, await self._from_disk(self._path.read_bytes))
                 return
             while self._sent < self._size:
-                if not await self._repository.is_known(self._place):
+                if await self._repository.wants_to_know_us():
                     # Who we are is found out without the bytes of a chunk.
                     self._sent = await self._how_far(self._place)
                 self._place, self._sent = await self._append(self._place)
@@ -158,7 +158,8 @@ class Upload:
     async def _how_far(self, place: Hop) -> int:
         """Bytes that the registry has of this upload."""
         async with self._repository.sent("GET", place, {}, push=True) as response:
-            if response.status == 404:
+            if response.status in (400, 404, 405, 416):
+                # Distribution gives an upload up that broke off within a chunk.
                 raise _Gone
             if response.status not in (200, 202, 204):
                 raise await self._repository.refusal(response, place, self._what)
