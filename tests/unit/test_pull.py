@@ -265,8 +265,12 @@ LASTING: dict[str, Callable[[Asked], Fault | None]] = {
 
 @pytest.mark.parametrize("fault", LASTING.values(), ids=LASTING)
 async def test_what_does_not_end_is_one_clear_error_and_harms_nothing(
-    stage: Stage, fault: Callable[[Asked], Fault | None], request: pytest.FixtureRequest
+    stage: Stage,
+    fault: Callable[[Asked], Fault | None],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(download, "_SECONDS", 0.02)
     if "stalls" in request.node.name:
         stage.puller = stage.new_puller(terms=IMPATIENT)
     await stage.pull()  # what was there before
@@ -353,17 +357,13 @@ async def test_many_pulls_have_no_more_connections_than_one(stage: Stage) -> Non
     for name, content in contents.items():
         stage.origin.add(f"library/{name}:latest", content)
     large = {hashlib.sha256(content).hexdigest() for content in contents.values()}
-    begun = asyncio.Event()
-
-    def all_of_them(asked: Asked) -> Fault | None:
-        if large <= {each.blob for each in stage.proxy.asked}:
-            begun.set()
-        return Fault(stall=4 * MIB - 1) if asked.blob in large else None
-
-    stage.proxy.fault = all_of_them
+    stall = 4 * MIB - 1
+    stage.proxy.fault = lambda asked: Fault(stall=stall) if asked.blob in large else None
     stage.puller = stage.new_puller(connections=4, terms=Terms())
     pulls = [asyncio.create_task(stage.pull(name)) for name in contents]
-    await asyncio.wait_for(begun.wait(), PATIENCE)
+    async with asyncio.timeout(PATIENCE):
+        while any(stage.proxy.sent.get(digest, 0) < stall for digest in large):
+            await asyncio.sleep(0.01)
     assert len([asked for asked in stage.proxy.asked if asked.blob in large]) <= 4 + 3
     for pull in pulls:
         pull.cancel()

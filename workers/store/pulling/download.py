@@ -158,14 +158,14 @@ class Download:
         part = (piece.start, piece.end) if piece.end - piece.start < size else ()
         async with self._repository.read_blob(self._partial.digest, *part) as stream:
             if stream.total not in (None, size):
-                raise ConnectionBroken(f"it has {stream.total} bytes there instead of {size}")
+                raise ConnectionBroken(f"the registry has {stream.total} bytes of it, not {size}")
             skipped = 0
             if part and stream.ranged:
                 if not self._parts.done():
                     self._parts.set_result(None)
             elif part:
                 if len(self._running) > 1:
-                    raise ConnectionBroken("it was sent whole where a part was asked for")
+                    raise ConnectionBroken("the registry sent all of it where a part was asked for")
                 # The whole of it, then, over this connection.
                 self._plan.give_back(piece)
                 rest = self._plan.take_all()
@@ -177,15 +177,15 @@ class Download:
         beyond its end are dropped.
         """
         writing = _Writing(self, piece.start)
-        stall, silent = self._terms.stall, 0
+        come, until = 0, self._loop.time() + self._terms.stall
         try:
-            async with asyncio.timeout(stall) as patience:
+            async with asyncio.timeout_at(until) as patience:
                 async for chunk in stream:
                     now = self._loop.time()
-                    silent += len(chunk)
-                    if silent >= _DRIP:
-                        silent = 0
-                        patience.reschedule(now + stall)
+                    come += len(chunk)
+                    if come >= _DRIP:
+                        come, until = 0, now + self._terms.stall
+                        patience.reschedule(until)
                     if skipped:
                         chunk, skipped = chunk[skipped:], max(0, skipped - len(chunk))
                     room = piece.end - writing.end
@@ -193,7 +193,8 @@ class Download:
                     if writing.due(now):
                         patience.reschedule(None)  # a slow disk is nobody's stall
                         await writing.write()
-                        patience.reschedule(self._loop.time() + stall)
+                        until += self._loop.time() - now
+                        patience.reschedule(until)
                     if len(chunk) > room:
                         break
         except (ConnectionBroken, TimeoutError):
