@@ -337,18 +337,19 @@ async def test_a_registry_that_takes_no_more_bytes_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(uploading, "CHUNK", 2**30)
-    uploads = Uploads()
+    uploads, over = Uploads(), asyncio.Event()
     large = _sparse(tmp_path / "large", 2**28)  # more than any buffer on the way holds
 
     async def stuck(request: web.Request) -> web.StreamResponse:
         if request.method == "PATCH":
-            await asyncio.sleep(60)
+            await over.wait()
         return await uploads(request)
 
     patience = replace(QUICK, answer=0.5, silence=30, attempts=1)
     async with small_server(stuck) as server, repository(server.host, patience=patience) as repo:
         with pytest.raises(ConnectionBroken, match="no more bytes"):
             await repo.upload_blob(DIGEST, large, lambda sent: None)
+        over.set()
 
 
 def _sparse(path: Path, size: int) -> Path:
