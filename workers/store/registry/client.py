@@ -209,7 +209,7 @@ class Repository:
         """The registry, as it was found when it was first asked for."""
         async with self._finding:
             if self._found is None:
-                self._found = await self.persistently(self._find)
+                self._found = await self._find()
             return self._found
 
     async def refusal(self, response: aiohttp.ClientResponse, hop: Hop, what: str) -> PronkError:
