@@ -371,6 +371,15 @@ async def test_what_is_beyond_the_bounds_is_told_to_come_back(
     assert (await refused(frontend, PullModel(call(), "a"))).code is Code.UNAVAILABLE
 
 
+async def test_what_is_no_name_is_refused_before_anything_begins(
+    gated: Gated, frontend: Frontend
+) -> None:
+    for name in ("", "../x", "a/b/c/d", "x" * 200, "C:\\x", "a\0b"):
+        error = await refused(frontend, PullModel(call(), name))
+        assert error.code is Code.INVALID_REQUEST
+    assert gated.begun == 0
+
+
 async def test_the_end_of_one_call_is_nobody_elses_business(
     gated: Gated, frontends: list[Frontend]
 ) -> None:
