@@ -19,7 +19,6 @@ from pronk.protocol.messages.changes import (
     StopCall,
 )
 from pronk.protocol.messages.library import CallFailed, ListModels, ModelList
-from pronk.protocol.names import parse_name
 from pronk.protocol.state import StateDirectory
 from pronk.workers.store import changes, progress
 from pronk.workers.store.builtin import BuiltinModel
@@ -155,24 +154,6 @@ async def test_what_is_built_in_is_copied_and_not_deleted(
         assert isinstance(deleted, Changed)
     assert deleted.unnamed == facts.digest
     assert list((ollama.root / "blobs").iterdir()) == []
-
-
-async def test_what_replaces_a_model_tells_which_one_has_no_name_any_more(
-    ollama: Ollama, weights: bytes
-) -> None:
-    writer = Writer(ollama.root)
-    shelf = Shelf(Library(ollama.root), writer, None)
-
-    async def change(*kept: bytes) -> None:
-        await asyncio.to_thread(written, writer, "phi", weights, *kept)
-
-    name = parse_name("phi")
-    assert await shelf.replacing(name, change()) is None
-    first = Library(ollama.root).load(name).digest
-    assert await shelf.replacing(name, change()) is None
-    assert await shelf.replacing(name, change(b"new")) == first
-    writer.copy(name, parse_name("copy"))
-    assert await shelf.replacing(name, change()) is None
 
 
 async def test_two_who_pull_one_model_share_one_pull(

@@ -122,6 +122,14 @@ class Writer:
                 self._unstage({layer.digest for layer in layers}, 1)
         return hashlib.sha256(manifest).hexdigest()
 
+    def replace(self, name: ModelName, manifest: bytes) -> str | None:
+        """As `commit`. Returns the digest of the model that had the name, if no other stands for it
+        any more.
+        """
+        before = self.digest_of(name)
+        self.commit(name, manifest)
+        return before if before and not self.is_named(before) else None
+
     def copy(self, source: ModelName, destination: ModelName) -> str | None:
         """Gives a model another name, too. Returns the digest of the model that had this name, if
         no other stands for it.
