@@ -26,6 +26,7 @@ _BUFFER = 1024**3
 """Bytes of a tensor's rows that are held at the same time."""
 
 _SOURCE = re.compile(rb"size = +([0-9.]+) MiB")
+_WHOLE = re.compile(rb"model size += +([0-9.]+) MiB")
 _RESULT = re.compile(rb"quant size += +([0-9.]+) MiB")
 _ERROR = 4
 _MEBIBYTE = 1024 * 1024
@@ -35,7 +36,10 @@ class _Log:
     """Takes what llama.cpp writes: how far it is, and why it fails. Must never raise."""
 
     def __init__(self) -> None:
+        self.whole = 0
+        """Bytes of the source's tensors."""
         self.size = 0
+        """Bytes of what becomes of them."""
         self.reason = ""
         self.telling = False
         self._done = 0
@@ -43,11 +47,17 @@ class _Log:
     def write(self, level: int, text: bytes) -> None:
         if level == _ERROR and not self.reason:
             self.reason = text.decode("utf-8", "replace").strip()
-        if match := _RESULT.search(text):
-            self.size = int(float(match[1]) * _MEBIBYTE)
+        if match := _WHOLE.search(text):
+            self.whole = _bytes(match)
+        elif match := _RESULT.search(text):
+            self.size = _bytes(match)
         elif self.telling and (match := _SOURCE.match(text)):
-            self._done += int(float(match[1]) * _MEBIBYTE)
+            self._done += _bytes(match)
             say(done=self._done)
+
+
+def _bytes(mebibytes: re.Match[bytes]) -> int:
+    return int(float(mebibytes[1]) * _MEBIBYTE)
 
 
 def say(**what: Any) -> None:
@@ -83,7 +93,7 @@ def _main() -> None:
             say(refused=log.reason or "llama.cpp gave no reason")
             return
         if dry:
-            say(size=log.size)
+            say(size=log.size + max(0, file_size - log.whole))
     say(quantized=True)
 
 
