@@ -60,13 +60,27 @@ def _bytes(mebibytes: re.Match[bytes]) -> int:
     return int(float(mebibytes[1]) * _MEBIBYTE)
 
 
+_answers = sys.stdout.fileno()
+
+
 def say(**what: Any) -> None:
     """Tells the process that waits."""
-    print(json.dumps(what), flush=True)
+    os.write(_answers, json.dumps(what).encode() + b"\n")
+
+
+def _keep_answers_apart() -> int:
+    """Has what llama.cpp may print go nowhere. Returns the descriptor that answers go to."""
+    global _answers
+    _answers = os.dup(_answers)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+    return _answers
 
 
 def _main() -> None:
     output, level, threads, file_size = map(int, sys.argv[1:])
+    answers = _keep_answers_apart()
     choose_devices([])
     os.nice(10)
     import llama_cpp
@@ -80,8 +94,9 @@ def _main() -> None:
         memory=MEMORY + 2 * file_size,
         seconds=cpu_seconds(file_size),
         written=largest_result(file_size),
-        keep=[output],
+        keep=[output, answers],
     )
+    os.environ["GGML_NO_BACKTRACE"] = "1"  # made by a debugger that would be started
     params = c.llama_model_quantize_default_params()
     params.ftype, params.nthread, params.max_buf_size = level, threads, _BUFFER
     for dry in (True, False):
