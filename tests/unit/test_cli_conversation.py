@@ -222,7 +222,7 @@ def test_mistakes_are_told(
         ("/save", "Usage:\n  /save <model>"),
         ("/nonsense x", "Unknown command '/nonsense'. Type /? for help"),
         ("/show system", "Be brief."),
-        ("/show license", "There is no license for this model."),
+        ("/show license", "This model has no license."),
         ("/show info", "  Capabilities\n    completion"),
     ],
 )
