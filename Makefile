@@ -11,8 +11,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell getconf _NPROCESSORS_ONLN)
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-registry test-clients test-chaos lint format simulate bench bench-engine bench-relay \
-  bench-scheduler clean
+.PHONY: help run demo test test-registry test-clients test-chaos lint format simulate bench \
+  bench-engine bench-relay bench-scheduler bench-library clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -51,7 +51,7 @@ format: $(VENV)/.installed-lint ## bring all files into the one format
 simulate: $(VENV)/.installed-test ## the scheduler's policies on simulated hosts (ARGS="--devices 8")
 	@PYTHONPATH=tests $(BIN)/python -m simulator $(ARGS)
 
-bench: bench-engine bench-relay bench-scheduler ## run all benchmarks and print their tables
+bench: bench-engine bench-relay bench-scheduler bench-library ## run all benchmarks and print their tables
 
 bench-engine: $(VENV)/.installed-test ## the whole server beside raw llama.cpp (ARGS="--rows …")
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.bench_engine $(ARGS)
@@ -61,6 +61,9 @@ bench-relay: $(VENV)/.installed-test ## a token's way through a frontend (ARGS="
 
 bench-scheduler: $(VENV)/.installed-test ## what one decision takes on a very large host
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.bench_scheduler $(ARGS)
+
+bench-library: $(VENV)/.installed-test ## the model library beside the bare disk (ARGS="--rows …")
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.bench_library $(ARGS)
 
 clean: ## remove .venv and everything that was built
 	rm -rf $(VENV) build dist *.egg-info .bench .pytest_cache .ruff_cache .hypothesis

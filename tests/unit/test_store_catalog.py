@@ -16,6 +16,7 @@ from pronk.protocol.messages.library import (
     ResolveModel,
     ShowModel,
 )
+from pronk.workers.store import layout
 from pronk.workers.store.builtin import BuiltinModel
 from pronk.workers.store.catalog import Catalog
 from pronk.workers.store.layout import Library
@@ -348,3 +349,43 @@ def test_an_unknown_model_is_named_with_how_to_get_it(
     assert "PRONK_DEMO_MODEL" in refusal(catalog, ResolveModel(CALL, "demo")).message
     assert refusal(catalog, DescribeModel(CALL, "0" * 64)).code is Code.NOT_FOUND
     assert refusal(catalog, ResolveModel(CALL, "../x")).code is Code.INVALID_REQUEST
+
+
+def test_a_list_of_what_has_not_changed_reads_no_file(
+    ollama: Ollama, catalog: Catalog, weights: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = ollama.add(PHI, weights)
+    ollama.add("registry.ollama.ai/library/other/latest", weights)
+    before = listed(catalog)
+    read: list[Path] = []
+    real = layout.read_small
+
+    def counted(path: Path, limit: int, what: str) -> bytes:
+        read.append(path)
+        return real(path, limit, what)
+
+    monkeypatch.setattr(layout, "read_small", counted)
+    assert listed(catalog) == before
+    assert read == []
+    # Written in place, as Ollama does it: only the file itself tells.
+    content = manifest.read_bytes()
+    manifest.write_bytes(content + b" ")
+    assert {model.name for model in listed(catalog)} == {model.name for model in before}
+    assert manifest in read
+
+
+def test_directories_that_are_links_are_followed_within_the_library_and_not_out_of_it(
+    ollama: Ollama, catalog: Catalog, weights: bytes, tmp_path: Path
+) -> None:
+    manifest = ollama.add(PHI, weights)
+    library = manifest.parents[1]
+    (tmp_path / "outside" / "phi").mkdir(parents=True)
+    (tmp_path / "outside" / "phi" / "latest").write_bytes(manifest.read_bytes())
+    (library.parent / "eva").symlink_to(tmp_path / "outside")
+    (library.parent / "own").symlink_to(library)
+    (library / "psi").symlink_to(manifest.parent)
+    for _ in range(2):
+        whole = ["own/phi:latest", "own/psi:latest", "phi:latest", "psi:latest"]
+        assert sorted(names(catalog)) == whole
+        error = refusal(catalog, ResolveModel(CALL, "eva/phi"))
+        assert "a link that leads out of the library" in error.message

@@ -151,7 +151,7 @@ class Catalog:
 
     def _list(self, question: ListModels) -> ModelList:
         until = time.monotonic() + _LIST_SECONDS
-        models = sorted(self._models(), key=lambda model: (-model.modified_at, model.name))
+        models = sorted(self._models(), key=lambda model: (-model.modified_at, model.name.parts))
         summaries: list[ModelSummary] = []
         for model in models:
             enough = says_all(model.config) or time.monotonic() > until

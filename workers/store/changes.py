@@ -89,6 +89,7 @@ class Changes:
         self._outcomes = Outcomes()
         self._noted = RateLimitedLog(_log)
         self._looking: asyncio.TimerHandle | None = None
+        self._look_at = 0.0
         self._closed = False
 
     def asked(self, peer: str, message: Order | StopCall) -> None:
@@ -222,14 +223,19 @@ class Changes:
         self._post(peer, progress(call))
 
     def _look_later(self) -> None:
+        self._look_at = time.monotonic() + _LOOK_SECONDS
         self._looking = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
         """Lets go of listeners that nobody has heard of."""
         self._looking = None
         now = time.monotonic()
+        # Of a process that was stopped itself, the questions are still to be read.
+        late = now - self._look_at > LEASE_SECONDS / 4
         for caller, change in list(self._called.items()):
-            if change.listeners.get(caller, 0.0) < now:
+            if late:
+                change.listeners[caller] = now + LEASE_SECONDS
+            elif change.listeners[caller] < now:
                 self._leave(caller)
         if self._called:
             self._look_later()

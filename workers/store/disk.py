@@ -25,7 +25,7 @@ DIRECTORY_MODE = 0o755
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
-_NOT_A_DIRECTORY = (errno.ENOTDIR, errno.ELOOP)
+_IN_THE_WAY = (errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.EEXIST)
 _NO_LINKS = (
     errno.EPERM,
     errno.EXDEV,
@@ -64,7 +64,7 @@ def _refusal(error: OSError) -> PronkError:
             "whoever runs this server can give that user write permission, or set PRONK_MODELS to "
             "a directory of its own",
         )
-    if error.errno in (*_NOT_A_DIRECTORY, errno.EISDIR):
+    if error.errno in _IN_THE_WAY:
         return PronkError(
             Code.UNAVAILABLE,
             "the model library cannot be changed: a link, a file or a directory stands in another "
@@ -168,9 +168,11 @@ def put_beside(source: Path, target: Path, between: Path) -> bool:
             os.link(source, target, follow_symlinks=False)
         except FileExistsError:
             os.link(source, between, follow_symlinks=False)
-            between.replace(target)
-            # Where both are names of one file already, rename does nothing and leaves both.
-            between.unlink(missing_ok=True)
+            try:
+                between.replace(target)
+            finally:
+                # Where both are names of one file already, rename does nothing and leaves both.
+                between.unlink(missing_ok=True)
         return True
     except OSError as error:
         if error.errno not in _NO_LINKS:

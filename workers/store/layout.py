@@ -1,4 +1,4 @@
-"""Ollama's model library on disk, read and never written.
+"""Ollama's model library on disk, as it is read; `writing` changes it.
 
     manifests/<host>/<namespace>/<model>/<tag>   JSON: which blobs make up the model
     blobs/sha256-<hexadecimal digest>            weights, template, system prompt, parameters, …
@@ -15,8 +15,9 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,6 +41,8 @@ _MAX_WORD = 128
 _MAX_FAMILIES = 16
 _REMEMBERED = 16_384
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
+_name_of_parts = lru_cache(_REMEMBERED)(name_of_parts)
+"""Of most names, every list makes the same again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +89,17 @@ class Library:
     """The library below one directory. All methods may block on the disk, and run in any thread."""
 
     def __init__(self, root: Path) -> None:
-        self._manifests = root / "manifests"
-        self._blobs = root / "blobs"
+        self._manifests = str(root / "manifests")
+        self._blobs = str(root / "blobs")
         self._known: Remembered[StoredModel] = Remembered(_REMEMBERED)
         self._noted = RateLimitedLog(_log)
 
     def models(self) -> Iterator[StoredModel]:
         """Every model that is whole; of the others a line in the log tells, now and then."""
+        plain: set[str] = set()
         for name in self.names():
             try:
-                yield self.load(name)
+                yield self.load(name, plain)
             except Damaged as error:
                 self._noted.warning("damaged model", f"{name.display}: {error}")
             except FileNotFoundError:  # removed since it was listed
@@ -103,29 +107,29 @@ class Library:
 
     def names(self) -> Iterator[ModelName]:
         """The name of every manifest, whole or not."""
-        root = str(self._manifests)
+        root = self._manifests
         for host in self._entries(root):
             for namespace in self._entries(root, host):
                 for model in self._entries(root, host, namespace):
                     for tag in self._entries(root, host, namespace, model):
-                        if name := name_of_parts((host, namespace, model, tag)):
+                        if name := _name_of_parts((host, namespace, model, tag)):
                             yield name
 
     def find(self, name: ModelName) -> ModelName | None:
         """The name in the library, in its own upper and lower case, that means the same model."""
-        if os.path.lexists(self._manifest(name)):
+        if os.path.lexists("/".join((self._manifests, *name.parts))):
             return name
         return next(self._same(name, ()), None)
 
-    def load(self, name: ModelName) -> StoredModel:
-        """The model whose manifest has exactly this name.
+    def load(self, name: ModelName, plain: set[str] | None = None) -> StoredModel:
+        """The model whose manifest has exactly this name. Whoever loads many gives the same set
+        `plain` to all, in which directories are remembered that were looked at.
 
         Raises FileNotFoundError when there is no such manifest, and `Damaged` when the model
         cannot be used.
         """
-        path = self._manifest(name)
         try:
-            status = self._regular(path, self._manifests, "its manifest")
+            path, status = _regular(self._manifests, name.parts, "its manifest", plain)
         except (FileNotFoundError, NotADirectoryError):
             raise FileNotFoundError from None
         except OSError as error:
@@ -133,9 +137,9 @@ class Library:
         stamp = stamp_of(status)
         model = self._known.get(name, stamp)
         if model is None:
-            model = self._known.keep(name, stamp, self._read(name, path, status))
+            model = self._known.keep(name, stamp, self._read(name, Path(path), status))
         elif model.weights:
-            self._blob(model.weights.name.removeprefix("sha256-"), "its weights file")
+            self._look_at(model.weights.name, "its weights file")
         return model
 
     def blob(self, digest: str) -> Path:
@@ -172,32 +176,17 @@ class Library:
             blob=weights[-1].digest if weights else None,
         )
 
-    def _manifest(self, name: ModelName) -> Path:
-        return self._manifests.joinpath(*name.parts)
-
     def _blob(self, digest: str, what: str) -> Path:
-        path = self._blobs / f"sha256-{digest}"
+        return Path(self._look_at(f"sha256-{digest}", what))
+
+    def _look_at(self, blob: str, what: str) -> str:
         try:
-            self._regular(path, self._blobs, what)
+            path, _ = _regular(self._blobs, (blob,), what)
+            if not os.access(path, os.R_OK):
+                raise PermissionError
         except OSError as error:
             raise problem_of(error, what) from None
         return path
-
-    def _regular(self, path: Path, directory: Path, what: str) -> os.stat_result:
-        """The status of a readable regular file within `directory`, through whatever links.
-
-        `directory` itself may be a link: that is its owner's choice. A link below it that leads
-        elsewhere would let a model hand out any file of the host.
-        """
-        top = os.path.realpath(directory)
-        if os.path.commonpath((os.path.realpath(path), top)) != top:
-            raise Damaged(f"{what} is a link that leads out of the library")
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise Damaged(f"{what} is not a regular file")
-        if not os.access(path, os.R_OK):
-            raise PermissionError
-        return status
 
     def _entries(self, *parts: str) -> list[str]:
         try:
@@ -214,9 +203,42 @@ class Library:
                 yield same
             return
         wanted = name.key[len(found)]
-        for entry in sorted(self._entries(str(self._manifests), *found)):
+        for entry in sorted(self._entries(self._manifests, *found)):
             if entry.lower() == wanted:
                 yield from self._same(name, (*found, entry))
+
+
+def _regular(
+    top: str, parts: Sequence[str], what: str, plain: set[str] | None = None
+) -> tuple[str, os.stat_result]:
+    """Path and status of a regular file at `parts` below `top`, through whatever links.
+
+    `top` itself may be a link: that is its owner's choice. A link below it that leads elsewhere
+    would let a model hand out any file of the host. Directories in `plain` are known to be none.
+    Raises `Damaged` and OSError.
+    """
+    path = top
+    for part in parts[:-1]:
+        path = f"{path}/{part}"
+        if plain is None or path not in plain:
+            if stat.S_ISLNK(os.lstat(path).st_mode):
+                _require_within(top, parts, what)
+            elif plain is not None:
+                plain.add(path)
+    path = f"{path}/{parts[-1]}"
+    status = os.lstat(path)
+    if stat.S_ISLNK(status.st_mode):
+        _require_within(top, parts, what)
+        status = os.stat(path)  # noqa: PTH116
+    if not stat.S_ISREG(status.st_mode):
+        raise Damaged(f"{what} is not a regular file")
+    return path, status
+
+
+def _require_within(top: str, parts: Sequence[str], what: str) -> None:
+    real = os.path.realpath(top)
+    if os.path.commonpath((os.path.realpath("/".join((top, *parts))), real)) != real:
+        raise Damaged(f"{what} is a link that leads out of the library")
 
 
 def manifest_parts(raw: bytes) -> tuple[tuple[Layer, ...], Layer | None]:

@@ -10,7 +10,9 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -39,6 +41,8 @@ _log = logging.getLogger(__name__)
 
 WINDOW = 4 * MAX_PART
 """Bytes that a sender may be ahead of the disk."""
+THREADS = 2
+"""Files that are written, and blobs that are looked for, at the same time."""
 MAX_UPLOADS = 32
 MAX_QUESTIONS = 128
 """`FindBlob` at a time."""
@@ -60,7 +64,8 @@ class _Upload:
         self.caller = caller
         self.order = order
         self.task: asyncio.Task[None] | None = None
-        self.credit = 0
+        self.credit = -1
+        """Up to which byte its sender may send; −1 before it may send anything."""
         self.received = 0
         self.ended = False
         """Whether the sender has said that this was all."""
@@ -72,10 +77,8 @@ class _Upload:
         if self.ended or offset != self.received or len(content) > MAX_PART:
             raise _refusal("its parts did not come in order")
         if offset + len(content) > self.credit:
-            raise _refusal("more came than was asked for")
-        size = self.order.size
-        if size is not None and offset + len(content) > size:
-            raise _refusal(f"it is larger than the {size} bytes that were announced")
+            # The credit never goes beyond the size that was announced.
+            raise _refusal("more of it came than was asked for, or than was announced")
         self.received += len(content)
         if content:
             self.waiting.append(content)
@@ -96,16 +99,20 @@ class _Upload:
 class _File:
     """What has come of a file, on the disk. Blocking."""
 
-    def __init__(self, writer: Writer, size: int | None) -> None:
-        """Raises `PronkError`."""
+    def __init__(self, writer: Writer, announced: int | None) -> None:
         self._writer = writer
-        self._announced = size
-        writer.require_room(size or MAX_PART)
-        self.path: Path = writer.incoming()
-        with clear_errors():
-            self._file: BinaryIO = create(self.path)
+        self._announced = announced
+        self._path: Path | None = None
+        self._file: BinaryIO | None = None
         self._hash = hashlib.sha256()
         self._size = 0
+
+    def open(self) -> None:
+        """Makes room for it. Raises `PronkError`."""
+        self._writer.require_room(self._announced or MAX_PART)
+        self._path = self._writer.incoming()
+        with clear_errors():
+            self._file = create(self._path)
 
     def write(self, parts: list[bytes]) -> None:
         """Appends parts. Raises `PronkError`."""
@@ -113,12 +120,15 @@ class _File:
             before, self._size = self._size, self._size + len(part)
             if self._announced is None and before // _CHECK_BYTES != self._size // _CHECK_BYTES:
                 self._writer.require_room(_CHECK_BYTES)
+            assert self._file
             with clear_errors():
                 self._file.write(part)
             self._hash.update(part)
 
     def adopt(self, digest: str) -> None:
         """Stages the file if it has this digest. Raises `PronkError` (400) if not."""
+        assert self._file
+        assert self._path
         with clear_errors():
             self._file.close()
         if self._hash.hexdigest() != digest:
@@ -127,14 +137,16 @@ class _File:
                 f"the file is not what its digest says: it should be sha256:{digest}, and is "
                 f"sha256:{self._hash.hexdigest()}",
             )
-        self._writer.adopt(self.path, digest)
+        self._writer.adopt(self._path, digest)
 
     def remove(self) -> None:
         """Removes what has come, if it was not adopted."""
         with suppress(OSError):
-            self._file.close()
+            if self._file:
+                self._file.close()
         with suppress(OSError):
-            self.path.unlink(missing_ok=True)
+            if self._path:
+                self._path.unlink(missing_ok=True)
 
 
 class Uploads:
@@ -148,12 +160,17 @@ class Uploads:
         self._outcomes = Outcomes()
         self._noted = RateLimitedLog(_log)
         self._closed = False
+        self._loop = asyncio.get_running_loop()
+        self._finding = ThreadPoolExecutor(THREADS, "store-find")
+        """Apart, because a blob that nobody has vouched for is read as a whole."""
+        self._writing = ThreadPoolExecutor(THREADS, "store-upload")
         self._router = Router(endpoint, self._received, self._forget, max_body=MAX_PART)
 
     def close(self) -> None:
         """Gives up what is coming. What is whole and verified stays."""
         self._closed = True
         self._router.close()
+        self._finding.shutdown(wait=False, cancel_futures=True)
         for task in self._tasks:
             task.cancel()
 
@@ -161,6 +178,7 @@ class Uploads:
         """Waits until files that were given up are closed and removed, but not for long."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CLOSING_SECONDS)
+        self._writing.shutdown(wait=False, cancel_futures=True)
 
     def _post(self, peer: str, message: Any) -> None:
         if not self._closed:
@@ -202,7 +220,7 @@ class Uploads:
             return None
 
         try:
-            found = await asyncio.to_thread(size)
+            found = await self._loop.run_in_executor(self._finding, size)
             if found is None:
                 raise PronkError(
                     Code.NOT_FOUND, f"blob 'sha256:{question.digest}' is not in the library"
@@ -218,11 +236,15 @@ class Uploads:
         caller = peer, order.call
         if upload := self._uploads.get(caller):
             upload.news.set()  # its sender is there
-            if upload.credit:
+            if upload.credit >= 0:
                 self._post(peer, UploadCredit(order.call, upload.credit))
         elif outcome := self._outcomes.get(caller):
             self._post(peer, outcome)
-        elif len(self._uploads) >= MAX_UPLOADS:
+        elif (
+            len(self._uploads) >= MAX_UPLOADS
+            # Those that were given up may still have a file to close.
+            or len(self._tasks) >= MAX_UPLOADS + MAX_QUESTIONS
+        ):
             self._fail(caller, _busy())
         else:
             upload = self._uploads[caller] = _Upload(caller, order)
@@ -277,10 +299,11 @@ class Uploads:
 
     async def _take_in(self, upload: _Upload) -> None:
         order = upload.order
-        if await self._work(upload, lambda: self._writer.find(order.digest)):
+        if await self._work(upload, self._finding, lambda: self._writer.find(order.digest)):
             return
-        file = await self._work(upload, lambda: _File(self._writer, order.size))
+        file = _File(self._writer, order.size)
         try:
+            await self._work(upload, self._writing, file.open)
             written = 0
             while not (upload.ended and not upload.waiting):
                 upload.news.clear()
@@ -289,11 +312,11 @@ class Uploads:
                     await self._news(upload)
                 if parts := upload.waiting:
                     upload.waiting = []
-                    await self._work(upload, lambda parts=parts: file.write(parts))
+                    await self._work(upload, self._writing, partial(file.write, parts))
                     written += sum(map(len, parts))
-            await self._work(upload, lambda: file.adopt(order.digest))
+            await self._work(upload, self._writing, partial(file.adopt, order.digest))
         finally:
-            await asyncio.shield(asyncio.to_thread(file.remove))
+            await asyncio.shield(self._loop.run_in_executor(self._writing, file.remove))
 
     def _grant(self, upload: _Upload, until: int) -> None:
         if upload.order.size is not None:
@@ -311,15 +334,15 @@ class Uploads:
                 Code.DEADLINE_EXCEEDED, f"nothing of the file came for {IDLE_SECONDS:.0f} seconds"
             ) from None
 
-    async def _work(self, upload: _Upload, work: Callable[[], T]) -> T:
-        """What `work` returns, from a thread. Its sender hears now and then that it is done."""
-        task = asyncio.create_task(asyncio.to_thread(work))
+    async def _work(self, upload: _Upload, threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        """What `work` returns, from a thread. The sender hears meanwhile that it is being done."""
+        task = asyncio.ensure_future(self._loop.run_in_executor(threads, work))
         try:
             while True:
                 done, _ = await asyncio.wait({task}, timeout=_SIGN_SECONDS)
                 if done:
                     return task.result()
-                self._post(upload.caller[0], UploadCredit(upload.order.call, upload.credit))
+                self._post(upload.caller[0], UploadCredit(upload.order.call, max(0, upload.credit)))
         except asyncio.CancelledError:
             # Nothing else may touch the file before the thread has let go of it.
             await asyncio.wait({task})

@@ -385,7 +385,7 @@ def _layers_of(name: ModelName, manifest: bytes) -> tuple[Layer, ...]:
         raise PronkError(
             Code.INVALID_REQUEST, f"model '{name.display}' cannot be written: {error}"
         ) from None
-    return layers if config is None else (*layers, config)
+    return tuple(dict.fromkeys(layers if config is None else (*layers, config)))
 
 
 def _gigabytes(size: int) -> str:
