@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -204,7 +203,7 @@ async def test_parts_of_what_nobody_knows_are_to_be_sent_again(
     ("offset", "content", "reason"),
     [
         (1, b"x", "in order"),
-        (1, b"", "in order"),
+        (0, b"", "in order"),
         (2**62, b"x", "in order"),
         (0, bytes(11), "than was announced"),
     ],
@@ -221,32 +220,6 @@ async def test_a_part_that_was_not_asked_for_ends_its_upload(
     frontend.send(UploadPart(bad, 0), b"x")
     assert isinstance(await sent(frontend, b"good", digest_of(b"good")), Uploaded)
     assert len(frontend.of(bad, *ENDS)) == 1
-
-
-async def test_a_part_without_bytes_asks_whether_the_file_is_known(
-    frontend: Frontend, writer: Writer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looking, found = threading.Event(), threading.Event()
-
-    def find(digest: str) -> None:
-        looking.set()
-        assert found.wait(30)
-
-    monkeypatch.setattr(writer, "find", find)
-    content = b"hello"
-    order = BeginUpload(call(), digest_of(content))
-    frontend.send(order)
-    await until(looking.is_set)  # nothing is granted yet
-    frontend.send(UploadPart(order.call, 0))
-    await until(lambda: credit(frontend, order.call) == 0)
-    found.set()
-    await until(lambda: credit(frontend, order.call) > 0)
-    frontend.send(UploadPart(order.call, 0), content)
-    heard = len(frontend.of(order.call, UploadCredit))
-    frontend.send(UploadPart(order.call, len(content)))
-    await until(lambda: len(frontend.of(order.call, UploadCredit)) > heard)
-    frontend.send(EndUpload(order.call, len(content)))
-    assert isinstance(await frontend.hear(order.call, *ENDS), Uploaded)
 
 
 async def test_more_than_the_credit_is_refused_and_not_kept(

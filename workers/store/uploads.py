@@ -73,18 +73,14 @@ class _Upload:
         self.waiting: list[bytes] = []
 
     def take(self, offset: int, content: bytes) -> None:
-        """Takes the next part. Raises `PronkError` where it is not the next, or too much.
-
-        One without bytes says no more than that its sender is there.
-        """
-        if self.ended or offset != self.received or len(content) > MAX_PART:
+        """Takes the next part. Raises `PronkError` where it is not the next, or too much."""
+        if self.ended or offset != self.received or not 0 < len(content) <= MAX_PART:
             raise _refusal("its parts did not come in order")
-        if content:
-            if offset + len(content) > self.credit:
-                # The credit never goes beyond the size that was announced.
-                raise _refusal("more of it came than was asked for, or than was announced")
-            self.received += len(content)
-            self.waiting.append(content)
+        if offset + len(content) > self.credit:
+            # The credit never goes beyond the size that was announced.
+            raise _refusal("more of it came than was asked for, or than was announced")
+        self.received += len(content)
+        self.waiting.append(content)
         self.news.set()
 
     def end(self, size: int) -> None:
@@ -272,8 +268,6 @@ class Uploads:
         try:
             if isinstance(message, UploadPart):
                 upload.take(message.offset, body)
-                if not body:  # a question: is the file still known here?
-                    self._post(peer, UploadCredit(message.call, max(0, upload.credit)))
             elif not upload.ended:
                 upload.end(message.size)
         except PronkError as error:
