@@ -199,11 +199,31 @@ async def test_parts_of_what_nobody_knows_are_to_be_sent_again(
         assert "send it again" in failed.failure.message
 
 
+async def test_a_sender_can_ask_how_its_file_is_doing(
+    frontend: Frontend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = await begun(frontend, digest_of(b"good"))
+    for message in (UploadPart(own, 0), BeginUpload(own, digest_of(b"good"))):
+        heard = len(frontend.heard)
+        frontend.send(message)
+        await until(lambda heard=heard: len(frontend.heard) > heard)
+        assert frontend.heard[-1] == UploadCredit(own, WINDOW)
+    frontend.send(UploadPart(own, 0), b"good")
+    for _ in range(3):
+        frontend.send(EndUpload(own, 4))
+    await frontend.hear(own, Uploaded)
+    for message in (EndUpload(own, 4), UploadPart(own, 4)):
+        heard = len(frontend.heard)
+        frontend.send(message)
+        await until(lambda heard=heard: len(frontend.heard) > heard)
+        assert frontend.heard[-1] == Uploaded(own)
+    assert frontend.of(own, CallFailed) == []
+
+
 @pytest.mark.parametrize(
     ("offset", "content", "reason"),
     [
         (1, b"x", "in order"),
-        (0, b"", "in order"),
         (2**62, b"x", "in order"),
         (0, bytes(11), "than was announced"),
     ],

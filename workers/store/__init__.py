@@ -5,6 +5,7 @@ and writes them for all others.
 `gguf_metadata` and `gguf_facts` read what a model's file says of itself, `modelfile` what the
 library adds to it.
 
-`disk` → `own_files`, `records`, `references`, `manifests` → `staging` → `pruning` → `writing` (every
-change of the disk) → `orders`; `changes` runs them for whoever waits, and `uploads` takes files.
+`disk` → `own_files`, `records`, `references`, `manifests` → `staging` → `pruning` → `writing`
+(every change of the disk) → `orders`; `changes` runs them for whoever waits, and `uploads` takes
+files.
 """

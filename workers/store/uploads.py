@@ -73,15 +73,19 @@ class _Upload:
         self.waiting: list[bytes] = []
 
     def take(self, offset: int, content: bytes) -> None:
-        """Takes the next part. Raises `PronkError` where it is not the next, or too much."""
-        if self.ended or offset != self.received or not 0 < len(content) <= MAX_PART:
+        """Takes the next part; one without bytes says that its sender is there. Raises `PronkError`
+        where it is not the next, or too much.
+        """
+        self.news.set()
+        if not content:
+            return
+        if self.ended or offset != self.received or len(content) > MAX_PART:
             raise _refusal("its parts did not come in order")
         if offset + len(content) > self.credit:
             # The credit never goes beyond the size that was announced.
             raise _refusal("more of it came than was asked for, or than was announced")
         self.received += len(content)
         self.waiting.append(content)
-        self.news.set()
 
     def end(self, size: int) -> None:
         """The sender has sent all of it. Raises `PronkError` where it has not."""
@@ -235,8 +239,7 @@ class Uploads:
         caller = peer, order.call
         if upload := self._uploads.get(caller):
             upload.news.set()  # its sender is there
-            if upload.credit >= 0:
-                self._post(peer, UploadCredit(order.call, upload.credit))
+            self._say_credit(upload)
         elif outcome := self._outcomes.get(caller):
             self._post(peer, outcome)
         elif (
@@ -252,18 +255,14 @@ class Uploads:
 
     def _take(self, peer: str, message: UploadPart | EndUpload, body: bytes) -> None:
         caller = peer, message.call
+        asks = isinstance(message, EndUpload) or not body
         upload = self._uploads.get(caller)
         if upload is None:
-            # What was on its way when the upload ended needs no other answer.
-            if self._outcomes.get(caller) is None:
-                self._fail(
-                    caller,
-                    PronkError(
-                        Code.UNAVAILABLE,
-                        "the model library was restarted while the file came; send it again",
-                        retry_after=1.0,
-                    ),
-                )
+            outcome = self._outcomes.get(caller)
+            if outcome is None:
+                self._fail(caller, _restarted())
+            elif asks:  # what else was on its way when the upload ended needs no answer
+                self._post(peer, outcome)
             return
         try:
             if isinstance(message, UploadPart):
@@ -272,6 +271,9 @@ class Uploads:
                 upload.end(message.size)
         except PronkError as error:
             self._end(caller, CallFailed(message.call, Failure.of(error)))
+        else:
+            if asks:
+                self._say_credit(upload)
 
     def _stop(self, caller: Caller) -> None:
         upload = self._uploads.pop(caller, None)
@@ -322,6 +324,10 @@ class Uploads:
             upload.credit = until
             self._post(upload.caller[0], UploadCredit(upload.order.call, until))
 
+    def _say_credit(self, upload: _Upload) -> None:
+        """Says again what was granted: a sign that the file is being worked on."""
+        self._post(upload.caller[0], UploadCredit(upload.order.call, max(0, upload.credit)))
+
     async def _news(self, upload: _Upload) -> None:
         try:
             async with asyncio.timeout(IDLE_SECONDS):
@@ -365,6 +371,14 @@ class Uploads:
 def _refusal(problem: str) -> PronkError:
     return PronkError(
         Code.INVALID_REQUEST, f"the file could not be taken: {problem}; send it again"
+    )
+
+
+def _restarted() -> PronkError:
+    return PronkError(
+        Code.UNAVAILABLE,
+        "the model library was restarted while the file came; send it again",
+        retry_after=1.0,
     )
 
 
