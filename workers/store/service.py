@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import uvloop
+
 from ...protocol.channels import Router
 from ...protocol.errors import Code, PronkError
 from ...protocol.logs import RateLimitedLog, configure_logging
@@ -153,7 +155,7 @@ async def serve(settings: Settings) -> None:
     registry = Registry(settings)
     puller = Puller(writer, registry, connections=settings.pull_connections)
     shelf = Shelf(library, writer, builtin, echo=echo)
-    deliveries = Deliveries(library, writer, builtin, shelf, registry, puller)
+    deliveries = Deliveries(library, writer, builtin, registry, puller)
     runs = {**shelf.runs(), **deliveries.runs()}
     there = "" if settings.models.is_dir() else ", which is not there: empty"
     _log.info("the model library is %s%s", settings.models, there)
@@ -192,4 +194,4 @@ def main() -> None:
     except PronkError as error:
         print(error.message, file=sys.stderr)
         sys.exit(1)
-    asyncio.run(_serve_and_exit(settings))
+    uvloop.run(_serve_and_exit(settings))
