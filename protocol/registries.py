@@ -38,7 +38,7 @@ class RegistryAccess(BaseModel):
     token: SecretStr | None = None
     """A bearer token, instead of user and password."""
 
-    realm: str = ""
+    realm: str | None = None
     """Host of the registry's token server where it is not the registry itself, such as
     `auth.example.org`. User and password are shown to that host then, and it may have a private
     address. No other host is ever shown them, whatever the registry says."""
@@ -53,7 +53,7 @@ class RegistryAccess(BaseModel):
 
     @field_validator("realm")
     @classmethod
-    def _host(cls, value: str) -> str:
+    def _host(cls, value: str | None) -> str | None:
         return canonical_host(value) if value else value
 
     @field_validator("storage")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aiohttp import web
@@ -21,7 +21,10 @@ from .registry import Authority
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-QUICK = Patience(connect=5, silence=0.5, answer=2, attempts=3, pause=0.01, longest_pause=0.5)
+QUICK = Patience(attempts=3, pause=0.01, longest_pause=0.5)
+"""For tests of what comes at once."""
+SHORT = replace(QUICK, silence=0.3, answer=0.5)
+"""For tests of what does not come."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,13 +150,23 @@ async def test_a_realm_has_to_speak_https(tls: ssl.SSLContext) -> None:
 
 
 @pytest.mark.parametrize(
-    "realm", ["", "x", "ftp://127.0.0.1/", "http://[", "https://a:b@c/", "\x7f"]
+    "realm",
+    [
+        "",
+        "words and no address",
+        "/token",
+        "ftp://127.0.0.1/",
+        "http://[",
+        "https://a:b@c/",
+    ],
 )
 async def test_a_realm_that_is_none(tls: ssl.SSLContext, realm: str) -> None:
     async with small_server(wants(f'Bearer realm="{realm}"'), tls) as server:
         known = access(server.host, **ANN)
         async with repository(server.host, insecure=False, access=known) as repo:
-            await refused(repo.manifest())
+            message = await refused(repo.manifest())
+            if not realm.startswith("http"):
+                assert f'[registry."{server.host}"]' in message
 
 
 async def test_a_redirect_carries_no_authorization(tls: ssl.SSLContext) -> None:

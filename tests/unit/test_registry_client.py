@@ -21,7 +21,7 @@ from pronk.workers.store.registry.failures import (
     RegistryBusy,
 )
 from support.registry import Authority
-from support.small_server import Answer, repository, small_server, tls_context
+from support.small_server import SHORT, Answer, repository, small_server, tls_context
 
 CONTENT = b'{"schemaVersion":2}'
 BLOB = bytes(range(256)) * 40
@@ -205,7 +205,10 @@ async def _silent(request: web.Request) -> web.StreamResponse:
 
 @pytest.mark.parametrize("broken", [_cut, _stalled, _silent])
 async def test_a_broken_or_silent_connection_is_worth_another_one(broken: Answer) -> None:
-    async with small_server(answers(broken)) as server, repository(server.host) as repo:
+    async with (
+        small_server(answers(broken)) as server,
+        repository(server.host, patience=SHORT) as repo,
+    ):
         with pytest.raises(ConnectionBroken):
             await read(repo)
 
