@@ -24,7 +24,7 @@ from pronk.workers.store.writing import Writer
 from support.store import PHI, Ollama, names
 from support.writing import adopted, digest_of, manifest, written
 
-ROUNDS = 25
+ROUNDS = 16
 PATIENCE = 30.0
 
 

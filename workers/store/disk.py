@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 FILE_MODE = 0o644
 DIRECTORY_MODE = 0o755
-"""What Ollama gives to its own, less the umask: either program may be run by a user of a group."""
+"""What Ollama gives to its own, less the umask."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
