@@ -24,6 +24,7 @@ from pronk.protocol.messages.uploads import (
 )
 from pronk.protocol.names import parse_name
 from pronk.protocol.state import StateDirectory
+from pronk.workers.store import incoming
 from pronk.workers.store import uploads as module
 from pronk.workers.store.layout import Library
 from pronk.workers.store.uploads import WINDOW, Uploads
@@ -248,13 +249,13 @@ async def test_more_than_the_credit_is_refused_and_not_kept(
     """A sender that does not wait, and a disk that does not go on."""
     gate = asyncio.Event()
     loop = asyncio.get_running_loop()
-    real = module._File.write
+    real = incoming.IncomingFile.write
 
-    def slow(self: module._File, parts: list[bytes]) -> None:
+    def slow(self: incoming.IncomingFile, parts: list[bytes]) -> None:
         asyncio.run_coroutine_threadsafe(gate.wait(), loop).result()
         real(self, parts)
 
-    monkeypatch.setattr(module._File, "write", slow)
+    monkeypatch.setattr(incoming.IncomingFile, "write", slow)
     hasty = await begun(frontend)
     for count in range(WINDOW // MAX_PART + 1):
         frontend.send(UploadPart(hasty, count * MAX_PART), bytes(MAX_PART))
@@ -350,7 +351,7 @@ async def test_a_disk_that_is_full_in_the_middle_is_told(
     def full(path: Path) -> BinaryIO:
         return os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb", buffering=0)
 
-    monkeypatch.setattr(module, "create", full)
+    monkeypatch.setattr(incoming, "create", full)
     end = await sent(frontend, CONTENT, digest_of(CONTENT))
     assert failure(end)[0] is Code.STORAGE_FULL
 
@@ -359,7 +360,7 @@ async def test_room_is_looked_for_while_a_file_of_unknown_size_comes(
     frontend: Frontend, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(module, "_CHECK_BYTES", 4 * MAX_PART)
+    monkeypatch.setattr(incoming, "_CHECK_BYTES", 4 * MAX_PART)
     monkeypatch.setattr(writer, "require_room", asked.append)
     assert isinstance(await sent(frontend, CONTENT, digest_of(CONTENT)), Uploaded)
     assert asked == [MAX_PART, *[4 * MAX_PART] * 3]

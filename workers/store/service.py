@@ -85,6 +85,11 @@ class Store:
         for lane in (self._short, self._long):
             lane.threads.shutdown(wait=False, cancel_futures=True)
 
+    @property
+    def changes_under_way(self) -> int:
+        """Changes that have not ended yet."""
+        return self._changes.under_way
+
     async def wait_closed(self) -> None:
         """Waits, not for long, until changes that were ended have let go of their files."""
         await self._changes.wait_closed()
