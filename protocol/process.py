@@ -8,8 +8,10 @@ import secrets
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .messages.fleet import ProcessIdentity
+if TYPE_CHECKING:
+    from .messages.fleet import ProcessIdentity
 
 _PR_SET_PDEATHSIG = 1
 
@@ -39,6 +41,9 @@ def die_with_parent() -> None:
 
 def own_identity() -> ProcessIdentity:
     """The identity under which other processes of this host can watch this one."""
+    # Not needed by processes that only end with their parent, and that are to start quickly.
+    from .messages.fleet import ProcessIdentity
+
     return ProcessIdentity(
         pid=os.getpid(),
         start_time=_start_time(os.getpid()) or 0,

@@ -12,11 +12,8 @@ from collections import Counter
 from dataclasses import dataclass
 from io import FileIO
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field
-
-from ....protocol.messages.fields import Count, Flag, Label
 from ..gguf_facts import UNKNOWN, facts_of
 from ..gguf_metadata import Header, InvalidGGUF, Tensor, read_open_header
 
@@ -56,14 +53,14 @@ class FileFacts:
     """What there is to know of a file, to make a model of it."""
 
     kind: Kind
-    architecture: Annotated[Label, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
-    quantization: Annotated[str, Field(pattern=r"^[A-Za-z0-9_ ]{1,32}$")]
+    architecture: str
+    quantization: str
     """Of most of its weights, in Ollama's words: `F16`, `Q4_K_M`."""
-    parameter_size: Annotated[str, Field(pattern=r"^[0-9][0-9.]{0,24}[BMK]?$")]
+    parameter_size: str
     """How many parameters, as people write it: `8.0B`."""
-    full: Flag
+    full: bool
     """Whether no weight was quantized before."""
-    data: Count
+    data: int
     """Bytes of all tensors."""
 
 

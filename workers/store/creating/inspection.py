@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from ....protocol.errors import Code, PronkError
+from ....protocol.messages.fields import Count, Flag
 from . import inspect_file
-from .gguf_check import FileFacts
+from .gguf_check import FileFacts, Kind
 from .throwaway import Died, open_file, run
 
-_FACTS = TypeAdapter(FileFacts)
+
+class _Facts(BaseModel):
+    """`FileFacts`, with the bounds in which they are believed."""
+
+    kind: Kind
+    architecture: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+    quantization: Annotated[str, Field(pattern=r"^[A-Za-z0-9_ ]{1,32}$")]
+    parameter_size: Annotated[str, Field(pattern=r"^[0-9][0-9.]{0,24}[BMK]?$")]
+    full: Flag
+    data: Count
+
+
 _MEMORY = 512 * 1024 * 1024
 """Bytes: the longest header takes half of them."""
 _WALL_SECONDS = 2.0 * inspect_file.SECONDS
@@ -29,24 +41,16 @@ async def inspect(path: Path, what: str) -> FileFacts:
     file = open_file(path)
     try:
         said = await run("inspect_file", [str(_MEMORY)], file, seconds=_WALL_SECONDS)
-        return _FACTS.validate_python(said["facts"]) if "facts" in said else _refuse(said)
+        if "facts" in said:
+            return FileFacts(**_Facts.model_validate(said["facts"]).model_dump())
+        reason = plain(said.get("refused"))
     except Died as died:
         reason = f"it {died}"
-    except _Refused as refused:
-        reason = str(refused)
     except ValidationError:
         reason = "it made the process that read it say what makes no sense"
     finally:
         os.close(file)
     raise PronkError(Code.INVALID_REQUEST, f"{what} cannot be used: {reason}")
-
-
-class _Refused(Exception):
-    pass
-
-
-def _refuse(said: dict[str, Any]) -> FileFacts:
-    raise _Refused(plain(said.get("refused")))
 
 
 def plain(text: Any) -> str:
