@@ -85,6 +85,15 @@ def uses(source: str, name: str) -> bool:
     return name.lower() in names
 
 
+def fills_gaps(source: str) -> bool:
+    """Whether a model's template has a place for what stands behind a gap: those in Go may."""
+    try:
+        template = go_template(source)
+    except GoTemplateError:
+        return False
+    return template is not None and "suffix" in {name.lower() for name in template.names}
+
+
 def validate(source: str) -> None:
     """Raises `PronkError` (INVALID_REQUEST) with a reason where a template cannot be read."""
     try:

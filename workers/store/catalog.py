@@ -27,6 +27,7 @@ from ...protocol.messages.library import (
     ShowModel,
 )
 from ...protocol.names import ModelName, parse_name
+from ..conversation.choice import fills_gaps
 from .builtin import NAME as BUILTIN
 from .builtin import BuiltinModel
 from .details import capabilities_of, details_of, says_all
@@ -69,6 +70,8 @@ class Catalog:
         self._echo = echo
         self._facts: Remembered[HeaderFacts | InvalidGGUF] = Remembered(_REMEMBERED)
         self._by_digest: Remembered[StoredModel] = Remembered(_REMEMBERED)
+        self._fills: Remembered[bool] = Remembered(_REMEMBERED)
+        """By the digests of templates."""
         self._noted = RateLimitedLog(_log)
 
     def answer(self, question: Question) -> Answer:
@@ -89,8 +92,24 @@ class Catalog:
             call=question.call,
             name=model.name.display,
             digest=model.digest,
-            capabilities=capabilities_of(self._facts_or_none(model)),
+            capabilities=capabilities_of(
+                self._facts_or_none(model), template_fills=self._template_fills(model)
+            ),
         )
+
+    def _template_fills(self, model: StoredModel) -> bool:
+        """Whether the model's TEMPLATE has a place for what stands behind a gap."""
+        layers = [layer for layer in model.layers if layer.kind == "template"]
+        if not layers:
+            return False
+        known = self._fills.get(layers[-1].digest, _UNCHANGING)
+        if known is None:
+            try:
+                known = fills_gaps(self._library.text(layers[-1]))
+            except Damaged:
+                return False  # loading it will say what is wrong
+            self._fills.keep(layers[-1].digest, _UNCHANGING, known)
+        return known
 
     def _describe(self, question: DescribeModel) -> ModelDescribed:
         if self._echo and (echo := echo_facts(question.digest)):

@@ -9,11 +9,15 @@ from .gguf_facts import UNKNOWN, HeaderFacts
 from .layout import Config, StoredModel
 
 
-def capabilities_of(facts: HeaderFacts | None) -> list[str]:
-    """In Ollama's words. Tools, thinking and vision are not served yet."""
+def capabilities_of(facts: HeaderFacts | None, *, template_fills: bool = False) -> list[str]:
+    """In Ollama's words. Tools, thinking and vision are not served yet.
+
+    `template_fills` says that the model's TEMPLATE has a place for what stands behind a gap.
+    """
     if facts and facts.embeds:
         return ["embedding"]
-    return ["completion", "insert"] if facts and facts.infills else ["completion"]
+    infills = template_fills or (facts is not None and facts.infills)
+    return ["completion", "insert"] if infills else ["completion"]
 
 
 def says_all(config: Config) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from ...protocol.logs import RateLimitedLog
 from ...protocol.messages.changes import ModelMessage
 from ...protocol.messages.library import ModelShown, ShowModel
+from ..conversation.choice import fills_gaps
 from .details import capabilities_of, details_of
 from .fitting import fitted
 from .gguf_facts import INFILL_TOKENS, facts_of
@@ -42,7 +43,7 @@ def show(
         license="\n".join(recipe.licenses),
         details=details_of(model, facts),
         model_info=info,
-        capabilities=capabilities_of(facts),
+        capabilities=capabilities_of(facts, template_fills=fills_gaps(recipe.template)),
         modified_at=model.modified_at,
         tensors=[
             {"name": tensor.name, "type": tensor.type, "shape": tensor.shape}
