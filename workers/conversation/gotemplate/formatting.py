@@ -59,6 +59,7 @@ def plain(run: Run, value: Any, *, dereferences: bool = False) -> str:
 
     def leaf(value: Any) -> str:
         text = _leaf(value)
+        run.take(1)
         run.build(len(text) + 1)
         return text
 

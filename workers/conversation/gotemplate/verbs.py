@@ -178,6 +178,7 @@ def _leaf_writer(run: Run, verb: str, spec: _Spec) -> Callable[[Any], str]:
                 raise Fault(f"{type_name(value)} cannot be written")
         if text is None:
             return f"%!{verb}({type_name(value)}={_leaf_writer(run, 'v', spec)(value)})"
+        run.take(1)
         run.build(1)
         return text
 
