@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -98,10 +98,10 @@ class Api:
                     raise _refused(str(error), -1)
                 yield part
 
-    def streamed(self, parts: Iterable[_Part]) -> Iterator[_Part]:
-        """The parts of a streamed answer of the official client."""
+    def streamed(self, ask: Callable[[], Iterable[_Part]]) -> Iterator[_Part]:
+        """The parts of an answer that the official client streams once it is asked."""
         with self.errors():
-            yield from parts
+            yield from ask()
 
     @contextmanager
     def errors(self) -> Iterator[None]:
@@ -164,6 +164,8 @@ class Api:
 
 
 def _refused(reason: object, status: int) -> PronkError:
+    if 300 <= status < 400:
+        reason = f"the server redirects (status {status}); name the address that it redirects to"
     code = Code.NOT_FOUND if status == 404 else Code.INTERNAL
     return PronkError(code, _line(str(reason)) or f"the server answered with status {status}")
 

@@ -18,14 +18,16 @@ _ASCII_SPINNER = "|/-\\"
 
 
 class Bars(Progress):
-    """Every status and every part on a line of its own; the line that is worked on moves."""
+    """Every status and every part on a line of its own. What is worked on moves; what is done is
+    written above it for good, so that any number of parts fits on any terminal.
+    """
 
     def __init__(self) -> None:
         console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
-        self._shown = rich_progress.Progress(
-            _Line(console.options.ascii_only), console=console, refresh_per_second=10
-        )
+        self._line = _Line(console.options.ascii_only)
+        self._shown = rich_progress.Progress(self._line, console=console, refresh_per_second=10)
         self._parts: dict[str, rich_progress.TaskID] = {}
+        self._done: set[tuple[str, int]] = set()
         self._status: rich_progress.TaskID | None = None
         self._text = ""
 
@@ -48,19 +50,29 @@ class Bars(Progress):
     def part(self, key: str, label: str, total: int, completed: int) -> None:
         """A line with a bar."""
         self._end_status()
+        if (key, total) in self._done and completed == total:
+            return
         task = self._parts.get(key)
         if task is None:
             # What an earlier try has brought counts as done, and not as speed.
-            self._parts[key] = self._shown.add_task(
-                label, total=total, completed=completed, bar=True
-            )
-        else:
-            self._shown.update(task, description=label, total=total, completed=completed)
+            task = self._shown.add_task(label, total=total, completed=completed, bar=True)
+            self._parts[key] = task
+        self._shown.update(task, description=label, total=total, completed=completed)
+        if completed == total:
+            self._done.add((key, total))
+            self._finish(self._parts.pop(key))
 
     def _end_status(self) -> None:
         if self._status is not None:
             self._shown.update(self._status, total=1, completed=1)
+            self._finish(self._status)
             self._status, self._text = None, ""
+
+    def _finish(self, task_id: rich_progress.TaskID) -> None:
+        for task in self._shown.tasks:
+            if task.id == task_id:
+                self._shown.remove_task(task_id)
+                self._shown.console.print(self._line.render(task))
 
 
 class _Line(rich_progress.ProgressColumn):

@@ -81,6 +81,9 @@ class Lines(Progress):
 class Objects(Progress):
     """Each progress object as it came, one on a line of standard output."""
 
+    def __init__(self) -> None:
+        self._told: dict[str, int] = {}
+
     def show(self, part: Mapping[str, Any]) -> None:
         """Prints it."""
         say(json.dumps(part, ensure_ascii=False))
@@ -90,8 +93,11 @@ class Objects(Progress):
         self.show({"status": text})
 
     def part(self, key: str, label: str, total: int, completed: int) -> None:
-        """Work of this command's own, in the API's form."""
-        self.show({"status": label, "digest": key, "total": total, "completed": completed})
+        """Work of this command's own, in the API's form, for every percent of it."""
+        percent = 100 * completed // total
+        if percent > self._told.get(key, -1):
+            self._told[key] = percent
+            self.show({"status": label, "total": total, "completed": completed})
 
 
 def progress(as_json: bool = False) -> Progress:

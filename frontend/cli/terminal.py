@@ -30,11 +30,11 @@ def valid(text: str) -> str:
     return os.fsencode(text).decode("utf-8", "replace")
 
 
-def is_terminal(stream: IO[str]) -> bool:
-    """Whether a person looks at it."""
+def is_terminal(stream: IO[str] | None) -> bool:
+    """Whether a person sits at it. One that was closed is none."""
     try:
-        return stream.isatty()
-    except ValueError:  # closed
+        return stream is not None and stream.isatty()
+    except ValueError:
         return False
 
 
@@ -79,7 +79,7 @@ def reporting(when_interrupted: str = "") -> Iterator[None]:
                 tell(f"\n{when_interrupted}")
             raise typer.Exit(INTERRUPTED) from None
         except PronkError as error:
-            tell(f"Error: {error.message}")
+            tell(f"Error: {' '.join(error.message.splitlines())}")
             raise typer.Exit(1) from None
     except BrokenPipeError:
         _leave_pipe()
@@ -90,6 +90,8 @@ def reporting(when_interrupted: str = "") -> Iterator[None]:
 
 def read_input(most: int) -> str:
     """What is piped into the command. Raises `PronkError` when that is more than `most` bytes."""
+    if sys.stdin is None:  # closed by whoever started the command
+        return ""
     data = sys.stdin.buffer.read(most + 1)
     if len(data) > most:
         raise PronkError(

@@ -69,6 +69,8 @@ class PlayedApi:
         self.loaded: list[dict[str, Any]] = []
         self.asked: list[tuple[str, dict[str, Any]]] = []
         """Path and body, in their order."""
+        self.keys: list[str] = []
+        """What was sent to be let in."""
         self.blobs: dict[str, int] = {}
         """Digests, and how many bytes they have."""
         self.pull: list[Line] = list(PULLED)
@@ -78,6 +80,8 @@ class PlayedApi:
         """What chat and generate stream."""
         self.vector = [0.25, -0.5]
         self.refuses_blobs = ""
+        self.ends = False
+        """Whether nobody waits for anything any more."""
 
     def bodies(self, path: str) -> list[dict[str, Any]]:
         return [body for asked, body in self.asked if asked == path]
@@ -106,6 +110,8 @@ class PlayedApi:
     async def _body(self, request: web.Request) -> dict[str, Any]:
         body = await request.json()
         self.asked.append((request.path, body))
+        if key := request.headers.get("authorization"):
+            self.keys.append(key)
         return body
 
     async def _tags(self, _: web.Request) -> web.Response:
@@ -194,7 +200,7 @@ class PlayedApi:
         await response.prepare(request)
         for line in lines:
             if isinstance(line, threading.Event):
-                while not line.is_set():
+                while not (line.is_set() or self.ends):
                     await asyncio.sleep(0.01)
                 continue
             text = line if isinstance(line, str) else json.dumps(line) + "\n"
@@ -241,6 +247,7 @@ def played_api() -> Iterator[PlayedApi]:
         assert ready.wait(PATIENCE)
         yield played
     finally:
+        played.ends = True
         loop.call_soon_threadsafe(loop.stop)
         thread.join(PATIENCE)
         assert not thread.is_alive()

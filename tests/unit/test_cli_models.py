@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -54,6 +56,30 @@ def command(*arguments: str, **options) -> subprocess.Popen[bytes]:
         stderr=subprocess.PIPE,
         **{"stdout": subprocess.PIPE} | options,
     )
+
+
+@contextlib.contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """The address of a program that answers everything with the same bytes."""
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(PATIENCE)
 
 
 def error(result: Result) -> str:
@@ -211,7 +237,8 @@ def test_a_stream_that_breaks_off_is_an_error(api: PlayedApi, pronk: Pronk, end:
 
 def test_bars_on_a_terminal(api: PlayedApi, tmp_path: Path) -> None:
     go_on = threading.Event()
-    api.pull = [*PULLED[:3], go_on, *PULLED[3:]]
+    half = PULLED[2] | {"completed": GIGABYTES // 2}
+    api.pull = [*PULLED[:3], go_on, half, half, *PULLED[3:]]
     with terminal("pull", "llama3.2", home=tmp_path, url=api.url) as screen:
         screen.read_until("pulling 6a0746a1ec1a:  23% ▕████              ▏ 1.1 GB/4.7 GB")
         go_on.set()
@@ -224,6 +251,36 @@ def test_bars_on_a_terminal(api: PlayedApi, tmp_path: Path) -> None:
             "writing manifest",
             "success",
         ]
+
+
+def test_a_bar_has_its_speed_and_the_time_left(api: PlayedApi, tmp_path: Path) -> None:
+    first, go_on, never = threading.Event(), threading.Event(), threading.Event()
+    steps = [PULLED[2] | {"completed": count * 10**9} for count in (1, 2, 3)]
+    api.pull = [steps[0], first, steps[1], go_on, steps[2], never]
+    with terminal("pull", "m", home=tmp_path, url=api.url) as screen:
+        screen.read_until("1 GB/4.7 GB")
+        first.set()
+        screen.read_until("2 GB/4.7 GB")
+        go_on.set()
+        screen.read_until("3 GB/4.7 GB  ")
+        assert re.fullmatch(r"[\d.]+ [GTM]B/s", screen.read_until("/s"))
+        assert re.fullmatch(r"  (\d+m)?\d+s", screen.read_until("s"))
+    never.set()
+
+
+def test_many_parts_fit_on_a_small_terminal(api: PlayedApi, tmp_path: Path) -> None:
+    go_on = threading.Event()
+    api.pull = [
+        {"status": f"pulling {i}", "digest": f"sha256:{i}", "total": 10, "completed": 10}
+        for i in range(100)
+    ]
+    api.pull += [{"status": "the one that is worked on"}, go_on, PULLED[-1]]
+    with terminal("pull", "m", home=tmp_path, url=api.url) as screen:
+        screen.read_until("the one that is worked on")
+        for i in range(100):
+            assert f"pulling {i}: 100% ▕{'█' * 18}▏ 10 B\n" in screen.shown
+        go_on.set()
+        assert screen.wait() == 0
 
 
 def test_a_dumb_terminal_gets_plain_lines(api: PlayedApi, tmp_path: Path) -> None:
@@ -304,6 +361,12 @@ def test_create_sends_nothing_twice(api: PlayedApi, pronk: Pronk, folder: Path) 
     assert "copying weights.gguf" not in said
     assert "hashing weights.gguf: 100%" in said
     assert said.splitlines()[-1] == "success"
+
+
+def test_create_in_json_is_objects_alone(api: PlayedApi, pronk: Pronk, folder: Path) -> None:
+    lines = pronk("create", "mine", "-f", str(folder / "Modelfile"), "--json").stdout.splitlines()
+    assert all(isinstance(json.loads(line), dict) for line in lines)
+    assert json.loads(lines[-1]) == {"status": "success"}
 
 
 def test_create_reads_modelfiles_of_its_folder_and_of_standard_input(
@@ -488,25 +551,50 @@ def test_a_server_that_does_not_run_is_one_line(
             assert told.startswith(f"no server at {url}; start one with `pronk serve`")
 
 
+def test_a_server_that_redirects_is_one_line(pronk: Pronk) -> None:
+    with answering(b"HTTP/1.0 301 Moved\r\nLocation: https://elsewhere/\r\n\r\n<html>") as host:
+        for arguments in (("list",), ("list", "--json"), ("pull", "m")):
+            told = error(pronk(*arguments, "--host", host, status=1))
+            assert told.startswith("the server redirects (status 301)")
+
+
 def test_what_is_no_ollama_is_one_line(pronk: Pronk) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-
-        def answer() -> None:
-            while True:
-                try:
-                    connection, _ = other.accept()
-                except OSError:
-                    return
-                with connection:
-                    connection.recv(65536)
-                    connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n<html>[1]</html>")
-
-        threading.Thread(target=answer, daemon=True).start()
-        host = f"127.0.0.1:{other.getsockname()[1]}"
+    with answering(b"HTTP/1.0 200 OK\r\n\r\n<html>[1]</html>") as host:
         for arguments in (("list",), ("list", "--json"), ("show", "m"), ("pull", "m")):
             told = error(pronk(*arguments, "--host", host, status=1))
             assert "does not speak Ollama's API" in told
-        other.shutdown(socket.SHUT_RDWR)
+
+
+def test_an_error_of_another_program_is_one_short_line(pronk: Pronk) -> None:
+    page = b"<html>\n" + b"<p>no \x1b[2J such page</p>\n" * 1000
+    with answering(b"HTTP/1.0 502 Bad Gateway\r\n\r\n" + page) as host:
+        for arguments in (("list",), ("ps", "--json"), ("push", "m")):
+            told = error(pronk(*arguments, "--host", host, status=1))
+            assert len(told) < 600
+            assert "\x1b" not in told
+
+
+def test_a_name_of_two_lines_is_told_on_one(pronk: Pronk) -> None:
+    assert error(pronk("show", "a\nb", status=1)).startswith("model 'a b' not found")
+
+
+def test_a_key_is_sent_with_everything(
+    api: PlayedApi, pronk: Pronk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OLLAMA_API_KEY", "secret")
+    pronk("show", "m")
+    pronk("cp", "m", "n")
+    assert api.keys == ["Bearer secret", "Bearer secret"]
+
+
+def test_standard_input_may_be_closed(api: PlayedApi) -> None:
+    api.answer = said("ok")
+    process = subprocess.run(
+        [sys.executable, "-m", "pronk.frontend.cli", "run", "m", "hi", "--host", api.url],
+        preexec_fn=lambda: os.close(0),
+        capture_output=True,
+    )
+    assert (process.returncode, process.stdout, process.stderr) == (0, b"ok\n", b"")
 
 
 def test_text_that_is_no_text_is_mended(api: PlayedApi, pronk: Pronk) -> None:

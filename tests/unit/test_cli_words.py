@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -13,7 +14,7 @@ from pronk.frontend.cli import wording
 from pronk.frontend.cli.address import is_local, server_url, url_of
 from pronk.frontend.cli.conversation.wrapping import Wrapping, cells_of
 from pronk.frontend.cli.listing import processor
-from pronk.frontend.cli.progress import Lines, follow
+from pronk.frontend.cli.progress import Lines, Objects, follow
 from pronk.frontend.cli.showing import sections
 from pronk.frontend.cli.terminal import printable
 from pronk.protocol.errors import PronkError
@@ -198,7 +199,7 @@ def shown_by_a_terminal(written: str, columns: int) -> list[str]:
         elif piece == "\x1b[K":
             del lines[-1][column:]
         else:
-            lines[-1][column:] = [piece, *[""] * (cells_of(piece) - 1)]
+            lines[-1][column:] = [piece, *[""] * (cells_of(piece, column) - 1)]
             column = len(lines[-1])
             assert column <= columns, "the terminal would have broken the line itself"
     return ["".join(line) for line in lines]
@@ -231,12 +232,12 @@ def test_a_window_may_become_smaller() -> None:
     assert (first + wrapping.wrap("four five six")).count("\n") == 2
 
 
-@given(st.text("ab \n漢é", max_size=200), st.integers(4, 30), st.integers(1, 7))
+@given(st.text("ab \n\t漢é", max_size=200), st.integers(4, 30), st.integers(1, 7))
 def test_wrapping_loses_no_letter(text: str, columns: int, step: int) -> None:
     wrapping = Wrapping(lambda: columns)
     written = "".join(wrapping.wrap(text[i : i + step]) for i in range(0, len(text), step))
     lines = shown_by_a_terminal(written, columns - 1)
-    assert "".join(lines).replace(" ", "") == re.sub(r"\s", "", text)
+    assert re.sub(r"\s", "", "".join(lines)) == re.sub(r"\s", "", text)
 
 
 def test_progress_in_plain_lines_is_short() -> None:
@@ -251,6 +252,17 @@ def test_progress_in_plain_lines_is_short() -> None:
     assert lines[:2] == ["pulling manifest", "pulling abc:   0% 0 B/4 KB"]
     assert lines[-1] == "success"
     assert len(lines) == 13, "every tenth"
+
+
+def test_progress_of_the_commands_own_work_is_an_object_for_each_percent(
+    capsys: pytest.CaptureFixture,
+) -> None:
+    shown = Objects()
+    for done in range(1, 1001):
+        shown.part("key", "hashing x", 1000, done)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(lines) == 101
+    assert lines[-1] == {"status": "hashing x", "total": 1000, "completed": 1000}
 
 
 def test_progress_that_is_odd_is_shown_as_well_as_it_can_be() -> None:

@@ -43,7 +43,7 @@ def test_the_data_that_the_server_needs_is_there(project: dict) -> None:
 
 
 def test_the_command_line_answers_without_loading_the_server() -> None:
-    heavy = ("aiohttp", "zmq", "llama_cpp", "numpy", "ollama", "supervisor")
+    heavy = ("aiohttp", "zmq", "llama_cpp", "numpy", "ollama", "supervisor", "httpx")
     script = (
         "import sys, pronk.frontend.cli, pronk.frontend.cli.app;"
         f"print([name for name in {heavy!r} if name in sys.modules])"

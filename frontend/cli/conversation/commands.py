@@ -193,7 +193,7 @@ class Commands:
         if part == "parameters" and self._session.options:
             own = [f"{name:<30} {value}" for name, value in self._session.options.items()]
             text = "\n".join([*([f"{text}\n"] if text else []), "Set in this session:", *own])
-        say(text or f"There is no {part} for this model.")
+        say(text or f"This model has no {part}.")
 
 
 def _unquoted(text: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from ....protocol.errors import PronkError
 from ..terminal import say, tell
 from .commands import Commands
@@ -20,7 +22,9 @@ def talk(session: Session, reader: Reader | None = None) -> None:
 
     Ctrl-C ends an answer, or what was begun to be written. An error ends neither.
     """
-    reader = reader or Reader(default_history())
+    if reader is None:
+        reader = Reader(default_history())
+        reader.remembers = os.environ.get("OLLAMA_NOHISTORY", "").lower() in ("", "0", "false")
     commands = Commands(session, reader)
     repeat(session)
     say(HINT)

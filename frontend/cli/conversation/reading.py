@@ -9,7 +9,7 @@ import sys
 from collections import deque
 from pathlib import Path
 
-from ..terminal import is_terminal, tell
+from ..terminal import is_terminal, printable, tell
 
 MAX_ENTRIES = 1000
 """Lines of history that are kept."""
@@ -54,7 +54,7 @@ class Reader:
     def _remember(self, line: str) -> None:
         if not self.remembers or not line.strip() or len(line) > _LONGEST_ENTRY:
             return
-        entry = line.replace("\n", " ")
+        entry = _entry(line)
         if self._readline:
             self._readline.add_history(entry)
         if self._file is None:
@@ -71,7 +71,7 @@ class Reader:
             if not self._file.is_file():
                 return []
             with self._file.open(encoding="utf-8", errors="replace") as file:
-                lines = [line.rstrip("\n") for line in deque(file, MAX_ENTRIES)]
+                lines = [_entry(line.rstrip("\n")) for line in deque(file, MAX_ENTRIES)]
             if self._file.stat().st_size > _MAX_BYTES:
                 self._shorten(lines)
         except OSError:
@@ -92,6 +92,11 @@ def default_history() -> Path | None:
         return Path.home() / ".pronk" / "history"
     except RuntimeError:
         return None
+
+
+def _entry(line: str) -> str:
+    """A line as the history can hold it."""
+    return printable(line.replace("\n", " "))
 
 
 def _private(path: Path, flags: int) -> io.TextIOWrapper:

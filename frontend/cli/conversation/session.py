@@ -62,14 +62,16 @@ class Session:
 
     def ask(self, prompt: str) -> None:
         """Prints the answer to one prompt that belongs to no conversation."""
-        parts = self.api.client.generate(
-            model=self.model,
-            prompt=prompt,
-            system=self.system or "",
-            stream=True,
-            **self._common(),
+        parts = self.api.streamed(
+            lambda: self.api.client.generate(
+                model=self.model,
+                prompt=prompt,
+                system=self.system or "",
+                stream=True,
+                **self._common(),
+            )
         )
-        self._print((part.thinking, part.response, part) for part in self.api.streamed(parts))
+        self._print((part.thinking, part.response, part) for part in parts)
 
     def say(self, text: str) -> None:
         """Prints the answer to what a person says, and keeps both in mind.
@@ -80,16 +82,14 @@ class Session:
         said = [*self.messages, {"role": "user", "content": text}]
         system = [{"role": "system", "content": self.system}] if self.system else []
         answer: list[str] = []
-        parts = self.api.client.chat(
-            model=self.model, messages=[*system, *said], stream=True, **self._common()
+        parts = self.api.streamed(
+            lambda: self.api.client.chat(
+                model=self.model, messages=[*system, *said], stream=True, **self._common()
+            )
         )
         try:
             self._print(
-                (
-                    (part.message.thinking, part.message.content, part)
-                    for part in self.api.streamed(parts)
-                ),
-                answer,
+                ((part.message.thinking, part.message.content, part) for part in parts), answer
             )
         except KeyboardInterrupt:
             if not answer:
@@ -136,10 +136,10 @@ class Session:
                 for thinking, text, part in parts:
                     if thinking or text:
                         stop_waiting()
+                    if text and answer is not None:
+                        answer.append(text)
                     output.thought(thinking or "")
                     output.text(text or "")
-                    if answer is not None:
-                        answer.append(text or "")
                     last = part
         finally:
             output.close()

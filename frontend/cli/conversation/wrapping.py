@@ -5,6 +5,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable
 
+_BLANKS = " \t"
+
 
 class Wrapping:
     """Breaks lines at blanks. A word is written as soon as its letters come; one that turns out too
@@ -29,22 +31,26 @@ class Wrapping:
             self._end_word()
             return character
         cells = cells_of(character, self._column)
-        before = self._break(limit) if self._column + cells > limit and character != " " else ""
-        if character == " " and self._column >= limit:
-            self._end_word()  # the blank at which the line is broken, when more comes
-            return ""
+        before = ""
+        if self._column + cells > limit:
+            if character in _BLANKS:
+                # The blank at which the line is broken, if more comes.
+                self._column = limit
+                self._end_word()
+                return ""
+            # Scripts of wide characters break between any two of them.
+            before = self._begin_line("" if cells > 1 else self._word, limit)
         self._column += cells
-        # Scripts of wide characters break between any two of them.
-        if character in " \t" or cells > 1:
+        if character in _BLANKS or cells > 1:
             self._end_word()
         else:
             self._word += character
             self._word_cells += cells
         return before + character
 
-    def _break(self, limit: int) -> str:
+    def _begin_line(self, word: str, limit: int) -> str:
         """Begins a line, with the word that does not fit on the old one."""
-        word, cells = self._word, self._word_cells
+        cells = self._word_cells
         if not word or cells >= self._column or cells >= limit:
             self._column = 0
             self._end_word()
