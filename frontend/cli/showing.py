@@ -18,6 +18,8 @@ _HEAD_LINES = 2
 """Lines of a long text that its section shows."""
 
 _HEAD_ITEMS = 3
+_LONGEST_VALUE = 200
+"""Characters of a value, such as a chat template among the metadata; `--json` has all of them."""
 
 _Shown = dict[str, Any]
 _Rows = list[tuple[str, ...]]
@@ -116,7 +118,7 @@ def _tensors(tensors: list[Any]) -> _Rows:
 
 
 def _line(value: object) -> str:
-    """A value of any kind on one line, with the head of a long list."""
+    """A value of any kind on one line, with the head of what is long."""
     if isinstance(value, list) and len(value) > _HEAD_ITEMS + 1:
         head = ", ".join(_line(each) for each in value[:_HEAD_ITEMS])
         return f"[{head}, ...+{len(value) - _HEAD_ITEMS} more]"
@@ -124,7 +126,8 @@ def _line(value: object) -> str:
         return f"[{', '.join(map(_line, value))}]"
     if isinstance(value, bool):
         return str(value).lower()
-    return " ".join(str(value).split())
+    line = " ".join(str(value).split())
+    return line if len(line) <= _LONGEST_VALUE else f"{line[:_LONGEST_VALUE]}..."
 
 
 def _head(text: str) -> _Rows:

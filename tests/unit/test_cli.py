@@ -51,7 +51,7 @@ def test_the_version_is_pronks_own() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["serve", "demo", "settings", "status", "drain", "supervisor-config", "run", "create", "show"],
+    ["serve", "demo", "settings", "status", "drain", "supervisor-config", "run"],
 )
 def test_every_command_explains_itself(command: str) -> None:
     assert f" {command} " in pronk("--help").stdout

@@ -287,6 +287,7 @@ def test_what_is_shown_of_a_model_stands_in_sections() -> None:
                 "general.parameter_count": 8_030_261_312,
                 "llama.context_length": 131072,
                 "llama.embedding_length": 4096,
+                "tokenizer.chat_template": "{{ a }}\n" + "x" * 300,
                 "tokenizer.ggml.tokens": ["a", "b", "c", "d", "e"],
             },
             "projector_info": {"general.architecture": "clip", "clip.vision.projection_dim": 768},
@@ -327,6 +328,9 @@ def test_what_is_shown_of_a_model_stands_in_sections() -> None:
     general.parameter_count    8030261312
     llama.context_length       131072
     llama.embedding_length     4096
+    tokenizer.chat_template    {{ a }} """
+        + "x" * 192
+        + """...
     tokenizer.ggml.tokens      [a, b, c, ...+2 more]
 
   Tensors
