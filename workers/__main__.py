@@ -16,7 +16,7 @@ def main() -> None:
     arguments = parser.parse_args()
     # A role's imports are its own: the store never pays for the engine's, nor the other way round.
     if arguments.role == "worker":
-        from .process import main as worker_main
+        from .entry import main as worker_main
 
         sys.exit(worker_main(arguments.name))
     from .store.service import main as store_main

@@ -19,22 +19,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
-import sys
-import threading
 import time
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import Any
 
-import uvloop
 import zmq
 
 from ..protocol.channels import Dealer
 from ..protocol.codec import VERSION
 from ..protocol.errors import Code, PronkError
 from ..protocol.lifecycle import Lifecycle
-from ..protocol.logs import RateLimitedLog, configure_logging
+from ..protocol.logs import RateLimitedLog
 from ..protocol.messages.devices import Discover, Measure
 from ..protocol.messages.embedding import Embed, Embedded
 from ..protocol.messages.failure import Failure
@@ -71,12 +67,10 @@ from ..protocol.messages.placement import (
     SetThreads,
     Unload,
 )
-from ..protocol.process import die_with_parent, new_incarnation, own_identity
+from ..protocol.process import new_incarnation, own_identity
 from ..protocol.recent import LONGEST_CHAIN, Recent
-from ..protocol.settings import Settings, load_settings
-from ..protocol.state import StateDirectory
+from ..protocol.settings import Settings
 from . import warm  # noqa: F401  paid for while blank
-from .crashes import CrashRecord
 from .echo import EchoReplica
 from .frontends import FrontendLink
 from .home import Home
@@ -90,13 +84,6 @@ _HEARTBEAT_SECONDS = 1.0
 _LINK_IDLE_SECONDS = 60.0
 _LAST_WORDS_SECONDS = 1.0
 """Longest time that an exit waits for messages that are on their way."""
-
-_SWITCH_SECONDS = 0.0005
-"""How long one thread may hold Python's lock while another waits for it: the engine's thread takes
-it back after every step, beside an event loop that is making the texts of the step before."""
-
-_STACK = 64 * 1024 * 1024
-"""Address space of a thread's stack: llama.cpp's tokenizers recurse along a text."""
 
 _MOVING_SECONDS = 2.0
 """Longest time that the engine may take to leave the requests that go on elsewhere."""
@@ -457,46 +444,3 @@ class Worker:
             if chunk.tokens and key in self._suspects:
                 self._suspects.remove(key)
                 self._scheduler.send(Cleared(*key))
-
-
-def main(name: str) -> int:
-    """The process called `name`. Returns an exit status, or ends the process itself."""
-    die_with_parent()
-    try:
-        if not name.replace("-", "").replace("_", "").isalnum() or len(name) > 64:
-            raise PronkError(Code.INVALID_REQUEST, f"--name {name!r}: use letters, digits, - and _")
-        settings = load_settings()
-        state = StateDirectory(settings.state)
-        state.prepare()
-        home = Home.of(settings, state)
-    except PronkError as error:
-        print(error.message, file=sys.stderr)
-        return 1
-    configure_logging("worker", settings.log_level)
-    # ggml's abort would start a debugger first, to print a trace.
-    os.environ["GGML_NO_BACKTRACE"] = "1"
-    record = CrashRecord(state.crash_record(name))
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-        signal.signal(number, lambda *_: _end(record, 0))
-    if delay := record.begin():
-        _log.warning("%s crashed again and again; waiting %.1f s before work", name, delay)
-        time.sleep(delay)
-
-    sys.setswitchinterval(_SWITCH_SECONDS)
-    threading.stack_size(_STACK)
-
-    async def live() -> int:
-        return await Worker(settings, home, name).run()
-
-    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-    status = runner.run(live())
-    zmq.Context.instance().term()  # waits for the last words, at most as long as they linger
-    return _end(record, status)
-
-
-def _end(record: CrashRecord, status: int) -> NoReturn:
-    """Ends the process at once: a thread in llama.cpp would hold up the interpreter's own exit."""
-    if status == 0:
-        record.clear()
-    logging.shutdown()
-    os._exit(status)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ import pytest
 from pronk.protocol.messages.devices import Device, Measure, Measured
 from pronk.protocol.messages.fleet import LoadedModel
 from pronk.protocol.messages.generation import ChatMessage, GenerateBody, Kind, SamplingOptions
-from pronk.protocol.messages.library import ModelDetails, ModelFacts
+from pronk.protocol.messages.library import ModelDetails, ModelFacts, ModelPart, PartKind
 from pronk.protocol.messages.placement import Load, Loaded, LoadFailed, Share, Unload
+from support.adapters import write_adapter, write_reciting_adapter
 from support.gpus import discovered, gpus, share_of
 from support.models import write_reciting_model
 from support.server import wait_for
@@ -143,6 +145,23 @@ async def test_a_model_is_split_over_two_gpus(make_stage: StageMaker, weights: P
     assert on(model, first.name) > 0
     assert on(model, second.name) > 0
     assert await text_of(stage) == CHAIN
+
+
+async def test_adapters_lie_beside_their_model(
+    make_stage: StageMaker, weights: Path, tmp_path: Path
+):
+    gpu, stage = gpus()[0], make_stage()
+    adapters = [
+        write_reciting_adapter(tmp_path / "a.gguf", weights, "aj"),
+        write_adapter(tmp_path / "b.gguf", weights, rank=64, strength=0, names=("attn_", "ffn_")),
+    ]
+    load = load_of(weights, [share_of(gpu)], LAYERS)
+    parts = [ModelPart(PartKind.ADAPTER, str(path), "0" * 64, 0) for path in adapters]
+    adapted = replace(load, model=replace(load.model, parts=parts))
+    model = await loaded(stage, adapted)
+    assert await text_of(stage) == "aj"
+    plain = await loaded(make_stage(), load)
+    assert model.size_vram - plain.size_vram > 0.9 * adapters[1].stat().st_size
 
 
 async def test_what_a_gpu_holds_was_foretold(make_stage: StageMaker, weights: Path):

@@ -75,7 +75,7 @@ def _header(path: Path, which: str) -> Header:
     from ..store.gguf_metadata import InvalidGGUF, read_header  # takes its time
 
     try:
-        return read_header(path, verbose=True)
+        return read_header(path, tensors=True)
     except InvalidGGUF as error:
         raise _refusal(f"{which} is not a valid GGUF file: {error}") from None
 

@@ -104,9 +104,13 @@ class Header:
 
 
 def read_header(
-    path: Path, *, verbose: bool = False, look_for: frozenset[str] = frozenset()
+    path: Path,
+    *,
+    verbose: bool = False,
+    tensors: bool = False,
+    look_for: frozenset[str] = frozenset(),
 ) -> Header:
-    """Reads the header of a file; `verbose` keeps long arrays and the list of tensors.
+    """Reads the header of a file; `tensors` keeps their list, `verbose` long arrays, too.
 
     `look_for` are texts, such as tokens, whose presence in long arrays is noted.
 
@@ -116,7 +120,9 @@ def read_header(
         # O_NONBLOCK: a FIFO in the file's place must not block.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with FileIO(descriptor) as file:
-            return read_open_header(file, tensors=verbose, arrays=verbose, look_for=look_for)
+            return read_open_header(
+                file, tensors=tensors or verbose, arrays=verbose, look_for=look_for
+            )
     except OSError as error:
         raise InvalidGGUF(f"it cannot be read ({error.strerror})") from None
 
