@@ -14,7 +14,7 @@ from pronk.frontend.cli.conversation.commands import HELP, SET_HELP, SHOW_HELP, 
 from pronk.frontend.cli.conversation.reading import MAX_ENTRIES, Reader
 from pronk.frontend.cli.conversation.session import Session
 from pronk.protocol.errors import PronkError
-from support.played_api import PlayedApi, played_api, said
+from support.played_api import PULLED, PlayedApi, played_api, said
 from support.terminal import CTRL_C, CTRL_D, Terminal, terminal
 
 ASK = ">>> "
@@ -146,6 +146,30 @@ def test_messages_of_the_model_are_shown(api: PlayedApi, tmp_path: Path) -> None
         assert "\n>>> Hello?\nHi there.\n" in f"\n{shown}"
         assert "hidden" not in shown
         assert "\x1b" not in screen.raw.replace("\x1b[?2004h", ""), "but what readline itself says"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_of_another_encoding_shows_what_it_can(
+    api: PlayedApi, tmp_path: Path, encoding: str
+) -> None:
+    api.answer = said("a llama: ", "🦙 漢", " end")
+    with terminal("run", "m", home=tmp_path, url=api.url, PYTHONIOENCODING=encoding) as screen:
+        screen.read_until(ASK)
+        screen.type("größer?\n")
+        screen.read_until("a llama: ? ? end")
+        screen.type("/bye\n")
+        assert screen.wait() == 0
+        assert "Traceback" not in screen.shown
+    assert api.bodies("/api/chat")[0]["messages"][0]["content"].startswith("gr")
+
+
+def test_ctrl_c_before_it_has_begun_ends_it(api: PlayedApi, tmp_path: Path) -> None:
+    api.pull = [PULLED[0], threading.Event()]
+    with terminal("run", "new", home=tmp_path, url=api.url) as screen:
+        screen.read_until("pulling manifest")
+        screen.type(CTRL_C)
+        assert screen.wait() == 130
+        assert "Traceback" not in screen.shown
 
 
 # The lines that begin with a slash
