@@ -172,7 +172,7 @@ class GenerateBody:
     suffix: Text = ""
     """What follows the text that is to be written between `prompt` and it."""
     template: Text | None = None
-    """Jinja source to use in place of the model's own template."""
+    """Source, in Go or Jinja, to use in place of the model's own template."""
     raw: Flag = False
     truncate: Flag = True
     """Whether a prompt that is too long is cut: a chat's oldest messages, a completion's middle."""

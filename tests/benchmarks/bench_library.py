@@ -1,6 +1,6 @@
 """The library's table: what the store does with a disk, beside the least that the disk allows.
 
-usage: make bench-library ARGS="--rows tags --models 1000 --rounds 9"
+usage: make bench-library ARGS="--rows tags pull --models 1000 --rounds 9"
 
 Both sides take turns, and each round's ratio is taken by itself. Nothing else should run meanwhile.
 """
@@ -11,10 +11,11 @@ import argparse
 from collections.abc import Callable
 
 from .library_plan import Plan
+from .pulling import pull
 from .stand import print_table
 from .tags import tags
 
-ROWS: dict[str, Callable[[Plan], None]] = {"tags": tags}
+ROWS: dict[str, Callable[[Plan], None]] = {"tags": tags, "pull": pull}
 
 
 def main() -> None:

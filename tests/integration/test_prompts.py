@@ -68,16 +68,27 @@ def test_a_requests_own_template_is_used(coder: httpx.Client):
     whole = generate(coder, prompt="say", system="be", template="{{ system }}:{{ prompt }}\n\n")
     assert whole.json()["response"] == "0123456789"
     assert whole.json()["prompt_eval_count"] == len("be:say\n")
-    whole = generate(
-        coder, prompt="x", suffix="y", template="{{ prompt }}{{ suffix }}<|fim_middle|>"
-    )
-    assert whole.json()["response"] == GAP
+    for source in (
+        "{{ prompt }}{{ suffix }}<|fim_middle|>",
+        "{{ .Prompt }}{{ .Suffix }}<|fim_middle|>",
+    ):
+        whole = generate(coder, prompt="x", suffix="y", template=source)
+        assert whole.json()["response"] == GAP
+        assert whole.json()["prompt_eval_count"] == len("xy") + 1
+
+
+def test_a_requests_own_template_may_be_one_of_ollamas(coder: httpx.Client):
+    source = "{{ if .System }}{{ .System }}:{{ end }}{{ .Prompt }}\n{{ .Response }}never"
+    whole = generate(coder, prompt="say", system="be", template=source)
+    assert whole.json()["response"] == "0123456789"
+    assert whole.json()["prompt_eval_count"] == len("be:say\n")
 
 
 @pytest.mark.parametrize(
     ("template", "word"),
     [
-        ("{{ .Prompt }}", "Jinja"),
+        ("{{ if .Prompt }}", "line 1: an {{end}} is missing"),
+        ('{{ $x := "x" }}{{ range 60 }}{{ $x = print $x $x }}{{ end }}', "too much memory"),
         ("{% if %}", "syntax error"),
         ("{{ raise_exception('never') }}", "never"),
         (

@@ -9,8 +9,9 @@ from pathlib import Path
 import ollama
 import pytest
 
+from support.library import add_model
 from support.registry import RunningRegistry, needs_registry, plain_registry
-from support.server import PATIENCE, Server
+from support.server import PATIENCE, Server, ServerMaker
 
 pytestmark = [needs_registry, pytest.mark.xdist_group("official client")]
 
@@ -98,6 +99,35 @@ async def test_the_asynchronous_client(server: Server, registry: RunningRegistry
     assert parts[-1].status == "success"
     assert (await client.pull(name, insecure=True)).status == "success"
     assert (await client.delete(name)).status == "success"
+
+
+def test_a_pull_goes_on_when_the_store_is_killed(
+    make_server: ServerMaker, registry: RunningRegistry, tmp_path: Path
+):
+    server = make_server()
+    client = ollama.Client(host=server.url, timeout=PATIENCE)
+    big = tmp_path / "big"
+    with big.open("wb") as file:
+        file.write(b"not everything in a registry can be run")
+        file.truncate(256 * 2**20)
+    add_model(server.models, "big", big)
+    name = f"{registry.host}/library/big:v1"
+    client.copy("big", name)
+    client.push(name, insecure=True)
+    for each in ("big", name):
+        client.delete(each)
+    (blob,) = (file for file in server.models.glob("blobs/*") if file.stat().st_size > 2**20)
+    blob.unlink()
+    kills, seen = 0, []
+    for part in client.pull(name, insecure=True, stream=True):
+        seen.append(part.status)
+        if not kills and part.total and 0 < (part.completed or 0) < part.total:
+            (store,) = server.processes("store")
+            store.kill()
+            kills += 1
+    assert kills
+    assert seen[-1] == "success"
+    assert blob.stat().st_size == 256 * 2**20
 
 
 @pytest.mark.parametrize("stream", [True, False])

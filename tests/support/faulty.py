@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
-_CHUNK = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,8 @@ class Fault:
     """Says nothing of lengths: the connection's end is that of the body."""
     gzip: bool = False
     pace: float = 0.0
-    """Seconds between chunks of 64 KiB."""
+    """Seconds between chunks."""
+    chunk: int = 64 * 1024
 
 
 GOOD = Fault()
@@ -184,7 +184,9 @@ class Faulty:
         stops = [stop for stop in (fault.cut, fault.stall, fault.end) if stop is not None]
         most = min(stops, default=None)
         while most is None or come < most:
-            chunk = await source.read(_CHUNK if most is None else min(_CHUNK, most - come))
+            chunk = await source.read(
+                fault.chunk if most is None else min(fault.chunk, most - come)
+            )
             if not chunk:
                 break
             if fault.corrupt is not None and come <= fault.corrupt < come + len(chunk):

@@ -56,7 +56,9 @@ def small_gguf(
     """A whole file of an architecture, with one matrix in F16; another `seed`, other weights."""
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in (metadata or {}).items():
-        if isinstance(value, int):
+        if isinstance(value, float):
+            writer.add_float32(key, value)
+        elif isinstance(value, int):
             writer.add_uint32(key, value)
         else:
             writer.add_string(key, value)

@@ -134,6 +134,16 @@ def test_a_requests_template_that_breaks_is_the_requests_fault(source: str, reas
     assert "secret" not in caught.value.message
 
 
+def test_a_requests_go_template_is_given_the_same() -> None:
+    body = completion("P\0é", system="S", template="{{ .System }}|{{ .Prompt }}|{{ .Suffix }}")
+    assert prompt(body, source=None, tokenizer=Characters("^")) == "^S|P\0é|<no value>"
+    body = completion("P", system="S", suffix="X", template="{{ .Prompt }}|{{ .Suffix }}")
+    assert prompt(body, source=None) == "P|X"
+    with pytest.raises(PronkError, match=r"template: line 1: an \{\{end\}\} is missing") as caught:
+        prompt(completion("P", template="{{ if .Prompt }}"))
+    assert caught.value.code is Code.INVALID_REQUEST
+
+
 # --- prompts
 
 
@@ -313,6 +323,44 @@ def test_a_model_that_cannot_fill_in_says_so() -> None:
     with pytest.raises(PronkError, match="does not support insert") as caught:
         prompt(completion("a", suffix="b"))
     assert caught.value.code is Code.INVALID_REQUEST
+
+
+FILLING = "{{ if .Suffix }}[{{ .Prompt }}_{{ .Suffix }}]{{ else }}{{ .Prompt }}{{ end }}"
+
+
+def filled(body: GenerateBody, length: int = 1000, infill: str = "<|>") -> str:
+    template = choose_template(PLAIN, FILLING, "", bos="", eos="")
+    return "".join(map(chr, build_prompt(body, template, Characters(infill=infill), length)))
+
+
+def test_a_models_template_that_knows_gaps_goes_before_its_tokens() -> None:
+    assert filled(completion("a", suffix="b")) == "[a_b]"
+    assert filled(completion("", suffix="b"), infill="") == "[_b]"
+    assert filled(completion("a")) == "a"
+
+
+def test_what_is_far_from_a_templates_gap_is_cut() -> None:
+    body = completion(LETTERS, suffix=LETTERS.upper())
+    assert filled(body, 56) == f"[{LETTERS}_{LETTERS.upper()}]"
+    cut = filled(body, 55)
+    before, behind = cut[1:-1].split("_")
+    assert LETTERS.endswith(before)
+    assert LETTERS.upper().startswith(behind)
+    assert len(cut) <= 55 // 2 + 4
+    assert len(before) >= 3 * len(behind)
+    with pytest.raises(PronkError, match="55 tokens, but the context holds 55"):
+        filled(replace(body, truncate=False), 55)
+    with pytest.raises(PronkError, match="context holds 5"):
+        filled(body, 5)
+
+
+@given(st.integers(0, 3000), st.integers(1, 3000), st.integers(60, 4000))
+def test_a_cut_gap_leaves_room_and_uses_what_there_is(
+    before: int, behind: int, length: int
+) -> None:
+    text = filled(completion("x" * before, suffix="y" * behind), length)
+    assert len(text) < length
+    assert len(text) == before + behind + 3 or len(text) >= length // 3
 
 
 def test_raw_prompts_have_their_own_gap() -> None:

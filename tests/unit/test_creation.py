@@ -322,6 +322,7 @@ SOME = {"x": "0" * 64}
         ({"files": SOME, "parameters": {"warmth": 1}}, "no parameter 'warmth'"),
         ({"files": SOME, "parameters": {"num_ctx": "many"}}, "num_ctx must be an integer"),
         ({"files": SOME, "parameters": {"num_ctx": 1.5}}, "num_ctx must be an integer"),
+        ({"files": SOME, "parameters": {"num_ctx": "4_096"}}, "num_ctx must be an integer"),
         ({"files": SOME, "parameters": {"num_ctx": True}}, "num_ctx must be an integer"),
         ({"files": SOME, "parameters": {"seed": "9" * 5000}}, "seed must be an integer"),
         ({"files": SOME, "parameters": {"seed": "9" * 400}}, "seed must be an integer"),

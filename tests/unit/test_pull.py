@@ -19,6 +19,7 @@ from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.names import ModelName, parse_name
 from pronk.protocol.settings import load_settings
 from pronk.workers.store.layout import Library
+from pronk.workers.store.pulling import download
 from pronk.workers.store.pulling.patience import Terms
 from pronk.workers.store.pulling.pull import Puller
 from pronk.workers.store.registry.client import Registry
@@ -33,7 +34,7 @@ WEIGHTS = random.Random(5).randbytes(13 * MIB + 12_345)
 """Enough for several pieces."""
 DIGEST = hashlib.sha256(WEIGHTS).hexdigest()
 TERMS = Terms(tries=4, first_pause=0.01, longest_pause=0.05)
-IMPATIENT = replace(TERMS, stall=0.3)
+IMPATIENT = replace(TERMS, stall=0.15)
 
 
 @dataclass
@@ -75,9 +76,9 @@ class Stage:
     ) -> None:
         self.lines.append(Line(status, digest, total, completed))
 
-    async def pull(self, model: str = "m") -> None:
+    async def pull(self, model: str = "m") -> str | None:
         async with asyncio.timeout(PATIENCE):
-            await self.puller.pull(self.name(model), True, self.report)
+            return await self.puller.pull(self.name(model), True, self.report)
 
     async def refused(self, model: str = "m") -> PronkError:
         with pytest.raises(PronkError) as caught:
@@ -247,6 +248,7 @@ LASTING: dict[str, Callable[[Asked], Fault | None]] = {
     "cuts at once": lambda asked: Fault(cut=0),
     "cuts after a byte": lambda asked: Fault(cut=1),
     "stalls": lambda asked: Fault(stall=0),
+    "stalls by dripping": lambda asked: Fault(chunk=1, pace=0.02),
     "is too busy": lambda asked: Fault(status=503),
     "says another size": lambda asked: Fault(headers={"Content-Range": "bytes 0-1/2"}),
     "wants to be left alone": lambda asked: Fault(status=429, headers={"Retry-After": "3000"}),
@@ -263,8 +265,12 @@ LASTING: dict[str, Callable[[Asked], Fault | None]] = {
 
 @pytest.mark.parametrize("fault", LASTING.values(), ids=LASTING)
 async def test_what_does_not_end_is_one_clear_error_and_harms_nothing(
-    stage: Stage, fault: Callable[[Asked], Fault | None], request: pytest.FixtureRequest
+    stage: Stage,
+    fault: Callable[[Asked], Fault | None],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(download, "_SECONDS", 0.02)
     if "stalls" in request.node.name:
         stage.puller = stage.new_puller(terms=IMPATIENT)
     await stage.pull()  # what was there before
@@ -346,6 +352,28 @@ async def test_two_models_that_share_a_blob_fetch_it_once(stage: Stage) -> None:
     stage.assert_sound()
 
 
+async def test_many_pulls_have_no_more_connections_than_one(stage: Stage) -> None:
+    contents = {f"m{number}": os.urandom(9 * MIB) for number in range(4)}
+    for name, content in contents.items():
+        stage.origin.add(f"library/{name}:latest", content)
+    large = {hashlib.sha256(content).hexdigest() for content in contents.values()}
+    stall = 4 * MIB - 1
+    stage.proxy.fault = lambda asked: Fault(stall=stall) if asked.blob in large else None
+    stage.puller = stage.new_puller(connections=4, terms=Terms())
+    pulls = [asyncio.create_task(stage.pull(name)) for name in contents]
+    async with asyncio.timeout(PATIENCE):
+        while any(stage.proxy.sent.get(digest, 0) < stall for digest in large):
+            await asyncio.sleep(0.01)
+    assert len([asked for asked in stage.proxy.asked if asked.blob in large]) <= 4 + 3
+    for pull in pulls:
+        pull.cancel()
+    await asyncio.gather(*pulls, return_exceptions=True)
+    stage.proxy.fault = lambda asked: None
+    await asyncio.gather(*(stage.pull(name) for name in contents))
+    assert [stage.stored(digest) for digest in sorted(large)].count(None) == 0
+    stage.assert_sound()
+
+
 async def test_who_waits_for_anothers_download_takes_over_when_that_ends(stage: Stage) -> None:
     stage.origin.add("library/other:latest", WEIGHTS, model_type="7B")
     stage.fault(lambda asked: Fault(stall=2_500_000))
@@ -385,7 +413,7 @@ async def test_a_model_keeps_its_old_content_until_the_new_one_is_whole(stage: S
     model = Library(stage.root).load(stage.name())
     assert model.blob == DIGEST
     stage.proxy.fault = lambda asked: None
-    await pulling
+    assert await pulling == model.digest  # no name stands for it any more
     assert Library(stage.root).load(stage.name()).blob == digest
 
 
@@ -399,6 +427,28 @@ async def test_a_pull_that_does_not_fit_is_refused_before_it_begins(
     error = await stage.refused()
     assert error.code is Code.STORAGE_FULL
     assert not stage.proxy.asked_for(DIGEST)
+
+
+async def test_a_disk_that_others_fill_ends_it_before_the_last_byte(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "_SETTLED", MIB)
+    room = stage.writer.require_room
+    asked: list[int] = []
+
+    def filled(size: int) -> None:
+        asked.append(size)
+        room(size if len(asked) < 2 else 2**60)
+
+    monkeypatch.setattr(stage.writer, "require_room", filled)
+    stage.fault(lambda asked: Fault(pace=0.005))
+    error = await stage.refused()
+    assert error.code is Code.STORAGE_FULL
+    assert asked == sorted(asked, reverse=True)
+    assert 0 < stage.proxy.sent[DIGEST] < len(WEIGHTS)
+    monkeypatch.undo()
+    await stage.pull()
+    stage.assert_pulled()
 
 
 async def test_a_disk_that_fills_up_is_an_error_and_the_parts_stay(

@@ -83,6 +83,25 @@ async def test_weights_that_llama_cpp_cannot_load_are_refused_with_its_reason(
     assert unfinished(shop) == []
 
 
+async def test_a_model_that_aborts_llama_cpp_ends_that_process_alone(
+    shop: Workshop, tmp_path: Path
+) -> None:
+    numbers = {"context_length": 128, "embedding_length": 64, "feed_forward_length": 32}
+    heads = {"head_count": 4, "head_count_kv": 4, "layer_norm_rms_epsilon": 1e-5}
+    metadata: dict[str, int | float] = {f"llama.{name}": value for name, value in numbers.items()}
+    metadata |= {f"llama.attention.{name}": value for name, value in heads.items()}
+    # As many layers as there cannot be: an assertion of llama.cpp's, which ends its process.
+    metadata |= {"llama.rope.dimension_count": 16, "llama.block_count": 2**31 - 1}
+    hostile = shop.upload(small_gguf(tmp_path / "hostile", metadata=metadata))
+    before = shop.snapshot()
+    with pytest.raises(PronkError) as caught:
+        await shop.make("new", files={"x": hostile}, quantize="q8_0")
+    assert caught.value.code is Code.INVALID_REQUEST
+    assert "cannot be quantized: it made the process that read it fail" in caught.value.message
+    assert shop.snapshot() == before
+    assert unfinished(shop) == []
+
+
 async def test_what_does_not_fit_on_the_disk_is_not_begun(
     shop: Workshop, weights: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

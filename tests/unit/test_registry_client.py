@@ -29,6 +29,13 @@ DIGEST = hashlib.sha256(BLOB).hexdigest()
 GIB = 2**30
 
 
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
 async def refused(asked: Any, code: Code = Code.REGISTRY_FAILED) -> PronkError:
     with pytest.raises(PronkError) as caught:
         await asked

@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,8 @@ from aiohttp import web
 
 from pronk.protocol.errors import Code, PronkError
 from pronk.workers.store.registry import uploading
-from pronk.workers.store.registry.failures import RegistryBusy
-from support.small_server import SmallServer, repository, small_server
+from pronk.workers.store.registry.failures import ConnectionBroken, RegistryBusy
+from support.small_server import QUICK, SmallServer, repository, small_server
 
 CHUNK = 100_000
 BLOB = bytes(range(256)) * 1000
@@ -330,3 +331,28 @@ async def test_a_cancelled_upload_ends_at_once_and_leaves_no_blob(file: Path) ->
         with pytest.raises(asyncio.CancelledError):
             await task
     assert uploads.blobs == {}
+
+
+async def test_a_registry_that_takes_no_more_bytes_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploading, "CHUNK", 2**30)
+    uploads, over = Uploads(), asyncio.Event()
+    large = _sparse(tmp_path / "large", 2**28)  # more than any buffer on the way holds
+
+    async def stuck(request: web.Request) -> web.StreamResponse:
+        if request.method == "PATCH":
+            await over.wait()
+        return await uploads(request)
+
+    patience = replace(QUICK, answer=0.5, silence=30, attempts=1)
+    async with small_server(stuck) as server, repository(server.host, patience=patience) as repo:
+        with pytest.raises(ConnectionBroken, match="no more bytes"):
+            await repo.upload_blob(DIGEST, large, lambda sent: None)
+        over.set()
+
+
+def _sparse(path: Path, size: int) -> Path:
+    with path.open("wb") as file:
+        file.truncate(size)
+    return path

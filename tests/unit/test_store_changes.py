@@ -19,7 +19,6 @@ from pronk.protocol.messages.changes import (
     StopCall,
 )
 from pronk.protocol.messages.library import CallFailed, ListModels, ModelList
-from pronk.protocol.names import parse_name
 from pronk.protocol.state import StateDirectory
 from pronk.workers.store import changes, progress
 from pronk.workers.store.builtin import BuiltinModel
@@ -155,24 +154,6 @@ async def test_what_is_built_in_is_copied_and_not_deleted(
         assert isinstance(deleted, Changed)
     assert deleted.unnamed == facts.digest
     assert list((ollama.root / "blobs").iterdir()) == []
-
-
-async def test_what_replaces_a_model_tells_which_one_has_no_name_any_more(
-    ollama: Ollama, weights: bytes
-) -> None:
-    writer = Writer(ollama.root)
-    shelf = Shelf(Library(ollama.root), writer, None)
-
-    async def change(*kept: bytes) -> None:
-        await asyncio.to_thread(written, writer, "phi", weights, *kept)
-
-    name = parse_name("phi")
-    assert await shelf.replacing(name, change()) is None
-    first = Library(ollama.root).load(name).digest
-    assert await shelf.replacing(name, change()) is None
-    assert await shelf.replacing(name, change(b"new")) == first
-    writer.copy(name, parse_name("copy"))
-    assert await shelf.replacing(name, change()) is None
 
 
 async def test_two_who_pull_one_model_share_one_pull(
@@ -369,6 +350,15 @@ async def test_what_is_beyond_the_bounds_is_told_to_come_back(
     assert error.retry_after
     frontend.send(PullModel(call(), "a"))
     assert (await refused(frontend, PullModel(call(), "a"))).code is Code.UNAVAILABLE
+
+
+async def test_what_is_no_name_is_refused_before_anything_begins(
+    gated: Gated, frontend: Frontend
+) -> None:
+    for name in ("", "../x", "a/b/c/d", "x" * 200, "C:\\x", "a\0b"):
+        error = await refused(frontend, PullModel(call(), name))
+        assert error.code is Code.INVALID_REQUEST
+    assert gated.begun == 0
 
 
 async def test_the_end_of_one_call_is_nobody_elses_business(

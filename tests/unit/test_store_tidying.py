@@ -164,10 +164,11 @@ def test_an_ollama_that_serves_this_library_is_told(
 
 
 CHANGES = """
-import os, random, sys
+import itertools, os, random, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from pronk.protocol.names import parse_name
+from pronk.protocol.process import die_with_parent
 from pronk.workers.store.writing import Writer
 from support.writing import written
 
@@ -176,7 +177,9 @@ def change(seed):
     shared = bytes(100_000)
     writer = Writer(Path(sys.argv[1]))
     writer.tidy()
-    while True:
+    for count in itertools.count():
+        if count == 1:
+            print("begun", flush=True)
         name = draw.choice(["phi", "eva/two", "hf.co/org/repo:Q4"])
         written(writer, name, draw.choice([os.urandom(50_000), shared]), os.urandom(20), b"kept")
         writer.copy(parse_name(name), parse_name("copy:" + draw.choice("abc")))
@@ -187,11 +190,13 @@ def change(seed):
 for line in sys.stdin:
     child = os.fork()
     if not child:
+        die_with_parent()
+        print(os.getpid(), flush=True)
         change(int(line))
-    print(child, flush=True)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
-"""For each line: changes a library in a child until that is killed, and tells how it ended."""
+"""For each line: changes a library in a child until that is killed, and tells of it when it has
+begun, and how it ended."""
 
 
 def whole(ollama: Ollama) -> int:
@@ -219,15 +224,21 @@ def test_a_kill_at_any_moment_leaves_what_was_complete(ollama: Ollama, weights: 
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdin
         assert process.stdout
-        for number in range(ROUNDS):
-            print(seed + number, file=process.stdin, flush=True)
-            child = int(process.stdout.readline())
-            time.sleep(draw.uniform(0.0, 0.1))
-            os.kill(child, signal.SIGKILL)
-            assert int(process.stdout.readline()) == -signal.SIGKILL, f"seed {seed}"
-            models += whole(ollama)
-        process.stdin.close()
-    assert models > ROUNDS  # there was more than Ollama's own at times
+        try:
+            for number in range(ROUNDS):
+                print(seed + number, file=process.stdin, flush=True)
+                child = int(process.stdout.readline())
+                begun = number % 2 and process.stdout.readline()  # else it may not have begun
+                time.sleep(draw.uniform(0.0, 0.1))
+                os.kill(child, signal.SIGKILL)
+                end = process.stdout.readline()
+                if end == "begun\n" and not begun:
+                    end = process.stdout.readline()
+                assert int(end) == -signal.SIGKILL, f"seed {seed}"
+                models += whole(ollama)
+        finally:
+            process.kill()
+    assert models > ROUNDS, f"seed {seed}"  # there was more than Ollama's own at times
     writer = Writer(ollama.root)
     writer.tidy()
     whole(ollama)

@@ -24,6 +24,7 @@ from pronk.protocol.messages.uploads import (
 )
 from pronk.protocol.names import parse_name
 from pronk.protocol.state import StateDirectory
+from pronk.workers.store import incoming
 from pronk.workers.store import uploads as module
 from pronk.workers.store.layout import Library
 from pronk.workers.store.uploads import WINDOW, Uploads
@@ -199,11 +200,31 @@ async def test_parts_of_what_nobody_knows_are_to_be_sent_again(
         assert "send it again" in failed.failure.message
 
 
+async def test_a_sender_can_ask_how_its_file_is_doing(
+    frontend: Frontend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = await begun(frontend, digest_of(b"good"))
+    for message in (UploadPart(own, 0), BeginUpload(own, digest_of(b"good"))):
+        heard = len(frontend.heard)
+        frontend.send(message)
+        await until(lambda heard=heard: len(frontend.heard) > heard)
+        assert frontend.heard[-1] == UploadCredit(own, WINDOW)
+    frontend.send(UploadPart(own, 0), b"good")
+    for _ in range(3):
+        frontend.send(EndUpload(own, 4))
+    await frontend.hear(own, Uploaded)
+    for message in (EndUpload(own, 4), UploadPart(own, 4)):
+        heard = len(frontend.heard)
+        frontend.send(message)
+        await until(lambda heard=heard: len(frontend.heard) > heard)
+        assert frontend.heard[-1] == Uploaded(own)
+    assert frontend.of(own, CallFailed) == []
+
+
 @pytest.mark.parametrize(
     ("offset", "content", "reason"),
     [
         (1, b"x", "in order"),
-        (0, b"", "in order"),
         (2**62, b"x", "in order"),
         (0, bytes(11), "than was announced"),
     ],
@@ -228,13 +249,13 @@ async def test_more_than_the_credit_is_refused_and_not_kept(
     """A sender that does not wait, and a disk that does not go on."""
     gate = asyncio.Event()
     loop = asyncio.get_running_loop()
-    real = module._File.write
+    real = incoming.IncomingFile.write
 
-    def slow(self: module._File, parts: list[bytes]) -> None:
+    def slow(self: incoming.IncomingFile, parts: list[bytes]) -> None:
         asyncio.run_coroutine_threadsafe(gate.wait(), loop).result()
         real(self, parts)
 
-    monkeypatch.setattr(module._File, "write", slow)
+    monkeypatch.setattr(incoming.IncomingFile, "write", slow)
     hasty = await begun(frontend)
     for count in range(WINDOW // MAX_PART + 1):
         frontend.send(UploadPart(hasty, count * MAX_PART), bytes(MAX_PART))
@@ -330,7 +351,7 @@ async def test_a_disk_that_is_full_in_the_middle_is_told(
     def full(path: Path) -> BinaryIO:
         return os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb", buffering=0)
 
-    monkeypatch.setattr(module, "create", full)
+    monkeypatch.setattr(incoming, "create", full)
     end = await sent(frontend, CONTENT, digest_of(CONTENT))
     assert failure(end)[0] is Code.STORAGE_FULL
 
@@ -339,7 +360,7 @@ async def test_room_is_looked_for_while_a_file_of_unknown_size_comes(
     frontend: Frontend, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(module, "_CHECK_BYTES", 4 * MAX_PART)
+    monkeypatch.setattr(incoming, "_CHECK_BYTES", 4 * MAX_PART)
     monkeypatch.setattr(writer, "require_room", asked.append)
     assert isinstance(await sent(frontend, CONTENT, digest_of(CONTENT)), Uploaded)
     assert asked == [MAX_PART, *[4 * MAX_PART] * 3]

@@ -265,6 +265,19 @@ def test_a_copy_is_the_same_model_and_an_overwritten_one_is_told(
     assert caught.value.code is Code.NOT_FOUND
 
 
+def test_what_replaces_a_model_tells_which_one_has_no_name_any_more(
+    ollama: Ollama, writer: Writer, weights: bytes
+) -> None:
+    first = written(writer, "phi", weights)
+    assert writer.replace(PHI_NAME, manifest(weights)) is None
+    writer.keep(b"new")
+    newer = manifest(weights, layer("license", b"new"))
+    assert writer.replace(PHI_NAME, newer) == first
+    writer.copy(PHI_NAME, parse_name("copy"))
+    assert writer.replace(PHI_NAME, manifest(weights)) is None
+    assert writer.replace(parse_name("unknown"), manifest(weights)) is None
+
+
 def test_nothing_is_written_or_deleted_through_links(
     ollama: Ollama, writer: Writer, weights: bytes, tmp_path: Path
 ) -> None:

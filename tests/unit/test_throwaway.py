@@ -17,9 +17,13 @@ import psutil
 import pytest
 import uvloop
 
+from pronk.protocol.errors import Code, PronkError
+from pronk.workers.store.creating.inspection import inspect
+from pronk.workers.store.creating.quantization import quantize
 from pronk.workers.store.creating.throwaway import MAX_LINE, Died, run
 
 PATIENCE = 60.0
+PYTHON = sys.executable
 
 Play = Callable[[str], None]
 
@@ -30,7 +34,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
 
     def start(script: str) -> None:
         program = tmp_path / "program"
-        program.write_text(f"#!{sys.executable}\nimport json, os, sys, time\n{script}\n")
+        program.write_text(f"#!{PYTHON}\nimport json, os, sys, time\n{script}\n")
         program.chmod(0o700)
         monkeypatch.setattr(sys, "executable", str(program))
 
@@ -89,6 +93,63 @@ async def test_whatever_it_does_instead_of_answering_is_one_error(
     play(script)
     with pytest.raises(Died):
         await ran(file)
+
+
+GOOD = (
+    "{'kind': 'model', 'architecture': 'llama', 'quantization': 'F16', 'parameter_size': '8B', "
+    "'full': True, 'data': 1}"
+)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "{'facts': {}}",
+        "{'facts': [1]}",
+        f"{{'facts': {GOOD} | {{'kind': 'config'}}}}",
+        f"{{'facts': {GOOD} | {{'architecture': '../../etc'}}}}",
+        f"{{'facts': {GOOD} | {{'architecture': 'x' * 600}}}}",
+        f"{{'facts': {GOOD} | {{'quantization': 'F16\\nFROM'}}}}",
+        f"{{'facts': {GOOD} | {{'parameter_size': 8}}}}",
+        f"{{'facts': {GOOD} | {{'data': -1}}}}",
+        f"{{'facts': {GOOD} | {{'full': 1}}}}",
+        "{'refused': 7}",
+        "{'refused': ''}",
+        "{}",
+    ],
+)
+async def test_what_it_takes_a_file_for_is_believed_in_its_bounds_alone(
+    play: Play, tmp_path: Path, file: int, said: str
+) -> None:
+    play(f"print(json.dumps({said}))")
+    with pytest.raises(PronkError) as caught:
+        await inspect(tmp_path / "file", "file 'x'")
+    assert caught.value.code is Code.INVALID_REQUEST
+    assert caught.value.message.startswith("file 'x' cannot be used: it ")
+
+
+async def test_what_it_gives_for_a_reason_is_short_and_plain(
+    play: Play, tmp_path: Path, file: int
+) -> None:
+    play(f"print(json.dumps({{'facts': {GOOD}}}))")
+    assert (await inspect(tmp_path / "file", "x")).parameter_size == "8B"
+    play("print(json.dumps({'refused': '\\x1b[2J' + 'x' * 9999}))")
+    with pytest.raises(PronkError) as caught:
+        await inspect(tmp_path / "file", "x")
+    assert caught.value.message.isprintable()
+    assert len(caught.value.message) < 400
+
+
+async def test_a_quantizer_that_dies_is_one_error(play: Play, tmp_path: Path, file: int) -> None:
+    play("print(json.dumps({'size': 7}), flush=True); os.kill(os.getpid(), 11)")
+    with pytest.raises(PronkError, match="the model cannot be quantized: it made the process"):
+        await quantize(
+            tmp_path / "file",
+            tmp_path / "new",
+            "Q8_0",
+            require_room=lambda size: None,
+            progress=lambda done: None,
+        )
 
 
 async def test_what_it_says_on_the_way_is_heard_in_order(play: Play, file: int) -> None:
@@ -180,6 +241,9 @@ def test_it_gives_up_memory_time_files_descriptors_and_environment() -> None:
 
 ORPHAN = """
 import asyncio, os, sys
+from pronk.protocol.errors import Code, PronkError
+from pronk.workers.store.creating.inspection import inspect
+from pronk.workers.store.creating.quantization import quantize
 from pronk.workers.store.creating.throwaway import run
 asyncio.run(run("program", [], 0, seconds=3600))
 """

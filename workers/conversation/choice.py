@@ -25,7 +25,7 @@ from .template import (
 _log = logging.getLogger(__name__)
 
 _JINJA_ONLY = ("{%", "{#")
-_GO_VALUE = re.compile(r"\{\{-?\s*(?:[^{}]*[\s(|])?(?:\.[A-Z]|\$[\s\w.])")
+_GO_VALUE = re.compile(r"\{\{(?:[^{}'\"`]*[\s(|])?(?:\.[A-Z]|\$[\s\w.])")
 """How a Go template that cannot be read still looks like one: it reaches for `.Name` or `$name`."""
 
 
@@ -54,35 +54,22 @@ def choose_template(
 
 
 def _of_layer(source: str, bos: str, eos: str) -> Template:
-    if is_go(source):
-        return GoChatTemplate(source)
+    template = go_template(source)
+    if template:
+        return GoChatTemplate(template)
     jinja.check(source)
     return ChatTemplate(source, bos=bos, eos=eos)
 
 
 def request_template(source: str, *, bos: str, eos: str) -> GoRequestTemplate | RequestTemplate:
     """The template that came with a request. Raises `PronkError` (INVALID_REQUEST)."""
-    if not is_go(source):
-        return RequestTemplate(source, bos=bos, eos=eos)
     try:
-        return GoRequestTemplate(source)
+        template = go_template(source)
     except GoTemplateError as error:
         raise PronkError(Code.INVALID_REQUEST, f"template: {error}") from None
-
-
-def is_go(source: str) -> bool:
-    """Whether a template is written in Go's language; otherwise it is Jinja.
-
-    What can be read as Go is Go, unless it has signs of Jinja and reaches for nothing in Go's way:
-    no Jinja expression can be read as Go and begins with a dot or a dollar. What cannot be read as
-    Go is Jinja, unless it looks like Go with a mistake.
-    """
-    marked = any(sign in source for sign in _JINJA_ONLY)
-    try:
-        template = GoTemplate.parse(source)
-    except GoTemplateError:
-        return not marked and _GO_VALUE.search(source) is not None
-    return not marked or bool(template.names)
+    if template:
+        return GoRequestTemplate(template)
+    return RequestTemplate(source, bos=bos, eos=eos)
 
 
 def uses(source: str, name: str) -> bool:
@@ -91,10 +78,8 @@ def uses(source: str, name: str) -> bool:
     What cannot be read mentions nothing.
     """
     try:
-        if is_go(source):
-            names = {each.lower() for each in GoTemplate.parse(source).names}
-        else:
-            names = jinja.variables_of(source)
+        template = go_template(source)
+        names = {n.lower() for n in template.names} if template else jinja.variables_of(source)
     except (GoTemplateError, jinja.Broken):
         return False
     return name.lower() in names
@@ -103,9 +88,24 @@ def uses(source: str, name: str) -> bool:
 def validate(source: str) -> None:
     """Raises `PronkError` (INVALID_REQUEST) with a reason where a template cannot be read."""
     try:
-        if is_go(source):
-            GoTemplate.parse(source)
-        else:
+        if not go_template(source):
             jinja.check(source)
     except (GoTemplateError, jinja.Broken) as error:
         raise PronkError(Code.INVALID_REQUEST, f"template: {error}") from None
+
+
+def go_template(source: str) -> GoTemplate | None:
+    """The template of a source in Go's language, or None where the source is in Jinja.
+
+    What can be read as Go is Go, unless it has signs of Jinja and reaches for nothing in Go's way:
+    no Jinja expression can be read as Go and begins with a dot or a dollar. What cannot be read as
+    Go is Jinja, unless it looks like Go with a mistake: then `GoTemplateError` is raised.
+    """
+    marked = any(sign in source for sign in _JINJA_ONLY)
+    try:
+        template = GoTemplate.parse(source)
+    except GoTemplateError:
+        if marked or not _GO_VALUE.search(source):
+            return None
+        raise
+    return template if template.names or not marked else None

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...protocol.messages.generation import ChatMessage
-from .go_values import mended, messages_value, tools_value
+from .go_values import mended, messages_value, size_of, tools_value
 from .gotemplate import Limits, Run, Template
 from .gotemplate.nodes import Action, Block, Branch, Command, Field, Pipeline, Statement, names_in
 from .gotemplate.parser import MAIN
@@ -32,8 +32,7 @@ Think = bool | str | None
 class GoChat:
     """A Go template for conversations. For many threads. All methods raise `GoTemplateError`."""
 
-    def __init__(self, source: str) -> None:
-        read = Template.parse(source)
+    def __init__(self, read: Template) -> None:
         names = {name.lower() for name in read.names}
         self._knows_messages = "messages" in names
         self.fills = "suffix" in names
@@ -41,9 +40,10 @@ class GoChat:
         if not names & {"messages", "response"}:
             main = Block((*read.templates[MAIN].statements, *_RESPONSE.statements))
             read = Template({**read.templates, MAIN: main})
-        self._template = read
-        last, _ = _up_to_response(read.templates[MAIN])
-        self._last = Template({**read.templates, MAIN: last})
+        self._template = self._last = read
+        if not self._knows_messages:
+            last, _ = _up_to_response(read.templates[MAIN])
+            self._last = Template({**read.templates, MAIN: last})
 
     def render(
         self,
@@ -54,7 +54,7 @@ class GoChat:
     ) -> str:
         """The prompt of a conversation, up to where the model is to speak."""
         turns = list(map(turn_of, messages))
-        given = sum(_size(turn) for turn in turns) + sum(len(str(tool)) for tool in tools)
+        given = sum(map(_size, turns)) + sum(map(size_of, tools))
         run = Run(_limits(given, len(turns)))
         joined = _collated(turns)
         if self._knows_messages:
@@ -124,8 +124,7 @@ def _thinking(think: Think) -> dict[str, Any]:
 
 
 def _size(turn: Turn) -> int:
-    calls = sum(len(str(call)) for call in turn.tool_calls)
-    return len(turn.content) + len(turn.thinking) + calls
+    return len(turn.content) + len(turn.thinking) + sum(map(size_of, turn.tool_calls))
 
 
 def _limits(given: int, messages: int) -> Limits:

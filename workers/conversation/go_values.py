@@ -16,7 +16,7 @@ from .turns import Turn
 
 _JSON: Methods = {"String": marshalled}
 
-_DEEPEST = 50
+_DEEPEST = 30
 """How far properties and arguments may be nested; what is deeper is left out."""
 
 _TYPESCRIPT = {
@@ -273,6 +273,21 @@ def _number(value: float) -> float | None:
 
 def _loose_map(value: Mapping[str, Any], depth: int) -> dict[str, Any]:
     return {mended(str(name)): _loose(each, depth) for name, each in value.items()}
+
+
+def size_of(value: object, depth: int = 0) -> int:
+    """About how many characters a value has as JSON, as far as it is shown."""
+    match value:
+        case str():
+            return len(value) + 4
+        case Mapping() if depth < 3 * _DEEPEST:
+            return sum(
+                len(str(name)) + 6 + size_of(each, depth + 1) for name, each in value.items()
+            )
+        case list() | tuple() if depth < 3 * _DEEPEST:
+            return sum(size_of(each, depth + 1) for each in value) + 2
+        case _:
+            return 24
 
 
 def mended(text: str) -> str:

@@ -22,6 +22,7 @@ from ...protocol.messages.generation import ChatMessage
 from . import jinja
 from .go_chat import GoChat, Think
 from .gotemplate import GoTemplateError
+from .gotemplate import Template as GoTemplate
 from .jinja import Broken, Complaint, Renderer
 from .turns import Turn
 
@@ -121,9 +122,8 @@ class ChatTemplate(_Jinja):
 class GoChatTemplate:
     """A model's own Go template. May be used by several threads at once."""
 
-    def __init__(self, source: str) -> None:
-        """Raises `GoTemplateError` where the source is no template."""
-        self._chat = GoChat(source)
+    def __init__(self, template: GoTemplate) -> None:
+        self._chat = GoChat(template)
 
     @property
     def fills(self) -> bool:
@@ -166,9 +166,8 @@ def _failed(reason: Exception) -> PronkError:
 class GoRequestTemplate:
     """A Go template that came with a request."""
 
-    def __init__(self, source: str) -> None:
-        """Raises `GoTemplateError` where the source is no template."""
-        self._chat = GoChat(source)
+    def __init__(self, template: GoTemplate) -> None:
+        self._chat = GoChat(template)
 
     def render(self, messages: Sequence[ChatMessage], **parts: str) -> str:
         """The prompt text. Raises `PronkError` (INVALID_REQUEST) whatever goes wrong with it.

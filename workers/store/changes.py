@@ -123,6 +123,11 @@ class Changes:
         for task in self._tasks:
             task.cancel()
 
+    @property
+    def under_way(self) -> int:
+        """Changes that have not ended yet."""
+        return len(self._tasks)
+
     async def wait_closed(self) -> None:
         """Waits until they have ended, but not for long: a supervisor does not, either."""
         if self._tasks:

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...protocol.messages.changes import CreateModel, PullModel, PushModel
-from ...protocol.names import parse_name
+from ...protocol.names import ModelName, parse_name
 from .builtin import BuiltinModel
 from .changes import Run
 from .creating.creation import create
 from .layout import Library
-from .orders import Shelf
 from .pulling.pull import Puller
 from .pushing import push
 from .registry.client import Registry
@@ -27,14 +26,12 @@ class Deliveries:
         library: Library,
         writer: Writer,
         builtin: BuiltinModel | None,
-        shelf: Shelf,
         registry: Registry,
         puller: Puller,
     ) -> None:
         self._library = library
         self._writer = writer
         self._builtin = builtin
-        self._shelf = shelf
         self._registry = registry
         self._puller = puller
 
@@ -44,8 +41,7 @@ class Deliveries:
 
     async def pull(self, order: PullModel, report: Report) -> str | None:
         """Fetches a model, which takes the place of the one that has its name."""
-        name = parse_name(order.name)
-        return await self._shelf.replacing(name, self._puller.pull(name, order.insecure, report))
+        return await self._puller.pull(parse_name(order.name), order.insecure, report)
 
     async def push(self, order: PushModel, report: Report) -> None:
         """Brings a model to the registry that its name begins with."""
@@ -64,7 +60,10 @@ class Deliveries:
             order,
             library=self._library,
             writer=self._writer,
-            pull=lambda name, report: self._puller.pull(name, False, report),
+            pull=self._pull_base,
             report=report,
             builtin=self._builtin,
         )
+
+    async def _pull_base(self, name: ModelName, report: Report) -> None:
+        await self._puller.pull(name, False, report)

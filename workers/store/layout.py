@@ -1,4 +1,4 @@
-"""Ollama's model library on disk, read and never written.
+"""Ollama's model library on disk, as it is read; `writing` changes it.
 
     manifests/<host>/<namespace>/<model>/<tag>   JSON: which blobs make up the model
     blobs/sha256-<hexadecimal digest>            weights, template, system prompt, parameters, …

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ...protocol.errors import Code, PronkError
@@ -43,28 +43,15 @@ class Shelf:
         """Removes a name."""
         return await asyncio.to_thread(self._delete, parse_name(order.name))
 
-    async def replacing(self, name: ModelName, change: Awaitable[object]) -> str | None:
-        """Awaits a change that may put another model in a name's place. Returns the digest of the
-        one that had it, if no name stands for that any more.
-        """
-        writer = self._writer
-        before = await asyncio.to_thread(writer.digest_of, name)
-        await change
-        if before is None or await asyncio.to_thread(writer.is_named, before):
-            return None
-        return before
-
     def _copy(self, source: ModelName, destination: ModelName) -> str | None:
         if self._library.find(source):
             return self._writer.copy(source, destination)
         if self._builtin and self._is_builtin(source):
             if destination.key == source.key:
                 return None
-            before = self._writer.digest_of(destination)
             with self._writer.hold() as hold:
                 manifest = stage_builtin(self._builtin, self._writer, hold)
-                self._writer.commit(destination, manifest)
-            return before if before and not self._writer.is_named(before) else None
+                return self._writer.replace(destination, manifest)
         if self._echo and echo_model(source):
             raise PronkError(
                 Code.INVALID_REQUEST,

@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import uvloop
+
 from ...protocol.channels import Router
 from ...protocol.errors import Code, PronkError
 from ...protocol.logs import RateLimitedLog, configure_logging
@@ -88,6 +90,11 @@ class Store:
         for lane in (self._short, self._long):
             lane.threads.shutdown(wait=False, cancel_futures=True)
 
+    @property
+    def changes_under_way(self) -> int:
+        """Changes that have not ended yet."""
+        return self._changes.under_way
+
     async def wait_closed(self) -> None:
         """Waits, not for long, until changes that were ended have let go of their files."""
         await self._changes.wait_closed()
@@ -148,7 +155,7 @@ async def serve(settings: Settings) -> None:
     registry = Registry(settings)
     puller = Puller(writer, registry, connections=settings.pull_connections)
     shelf = Shelf(library, writer, builtin, echo=echo)
-    deliveries = Deliveries(library, writer, builtin, shelf, registry, puller)
+    deliveries = Deliveries(library, writer, builtin, registry, puller)
     runs = {**shelf.runs(), **deliveries.runs()}
     there = "" if settings.models.is_dir() else ", which is not there: empty"
     _log.info("the model library is %s%s", settings.models, there)
@@ -187,4 +194,4 @@ def main() -> None:
     except PronkError as error:
         print(error.message, file=sys.stderr)
         sys.exit(1)
-    asyncio.run(_serve_and_exit(settings))
+    uvloop.run(_serve_and_exit(settings))

@@ -7,14 +7,12 @@ be ahead of the disk by a window, which bounds what is kept in memory however fa
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 from ...protocol.channels import Router
 from ...protocol.errors import Code, PronkError
@@ -33,7 +31,7 @@ from ...protocol.messages.uploads import (
     UploadPart,
 )
 from .changes import CLOSING_SECONDS
-from .disk import clear_errors, create
+from .incoming import IncomingFile, Upload
 from .outcomes import Caller, Outcomes
 from .writing import Writer
 
@@ -51,102 +49,7 @@ IDLE_SECONDS = 120.0
 
 _SIGN_SECONDS = 2.0
 """How often a sender hears that its file is being worked on."""
-_CHECK_BYTES = 64 * 1024 * 1024
-"""How often there is a look at the room on the disk while a file of unknown size comes."""
-
 T = TypeVar("T")
-
-
-class _Upload:
-    """One file that is coming: what was said about it, and what has come of it."""
-
-    def __init__(self, caller: Caller, order: BeginUpload) -> None:
-        self.caller = caller
-        self.order = order
-        self.task: asyncio.Task[None] | None = None
-        self.credit = -1
-        """Up to which byte its sender may send; −1 before it may send anything."""
-        self.received = 0
-        self.ended = False
-        """Whether the sender has said that this was all."""
-        self.news = asyncio.Event()
-        self.waiting: list[bytes] = []
-
-    def take(self, offset: int, content: bytes) -> None:
-        """Takes the next part. Raises `PronkError` where it is not the next, or too much."""
-        if self.ended or offset != self.received or len(content) > MAX_PART:
-            raise _refusal("its parts did not come in order")
-        if offset + len(content) > self.credit:
-            # The credit never goes beyond the size that was announced.
-            raise _refusal("more of it came than was asked for, or than was announced")
-        self.received += len(content)
-        if content:
-            self.waiting.append(content)
-        self.news.set()
-
-    def end(self, size: int) -> None:
-        """The sender has sent all of it. Raises `PronkError` where it has not."""
-        announced = self.order.size
-        if size != self.received or (announced is not None and size != announced):
-            raise _refusal(
-                f"{self.received} bytes of it came, and not "
-                f"{size if announced is None else announced}"
-            )
-        self.ended = True
-        self.news.set()
-
-
-class _File:
-    """What has come of a file, on the disk. Blocking."""
-
-    def __init__(self, writer: Writer, announced: int | None) -> None:
-        self._writer = writer
-        self._announced = announced
-        self._path: Path | None = None
-        self._file: BinaryIO | None = None
-        self._hash = hashlib.sha256()
-        self._size = 0
-
-    def open(self) -> None:
-        """Makes room for it. Raises `PronkError`."""
-        self._writer.require_room(self._announced or MAX_PART)
-        self._path = self._writer.incoming()
-        with clear_errors():
-            self._file = create(self._path)
-
-    def write(self, parts: list[bytes]) -> None:
-        """Appends parts. Raises `PronkError`."""
-        for part in parts:
-            before, self._size = self._size, self._size + len(part)
-            if self._announced is None and before // _CHECK_BYTES != self._size // _CHECK_BYTES:
-                self._writer.require_room(_CHECK_BYTES)
-            assert self._file
-            with clear_errors():
-                self._file.write(part)
-            self._hash.update(part)
-
-    def adopt(self, digest: str) -> None:
-        """Stages the file if it has this digest. Raises `PronkError` (400) if not."""
-        assert self._file
-        assert self._path
-        with clear_errors():
-            self._file.close()
-        if self._hash.hexdigest() != digest:
-            raise PronkError(
-                Code.INVALID_REQUEST,
-                f"the file is not what its digest says: it should be sha256:{digest}, and is "
-                f"sha256:{self._hash.hexdigest()}",
-            )
-        self._writer.adopt(self._path, digest)
-
-    def remove(self) -> None:
-        """Removes what has come, if it was not adopted."""
-        with suppress(OSError):
-            if self._file:
-                self._file.close()
-        with suppress(OSError):
-            if self._path:
-                self._path.unlink(missing_ok=True)
 
 
 class Uploads:
@@ -154,7 +57,7 @@ class Uploads:
 
     def __init__(self, endpoint: str, writer: Writer) -> None:
         self._writer = writer
-        self._uploads: dict[Caller, _Upload] = {}
+        self._uploads: dict[Caller, Upload] = {}
         self._asked: set[Caller] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._outcomes = Outcomes()
@@ -236,8 +139,7 @@ class Uploads:
         caller = peer, order.call
         if upload := self._uploads.get(caller):
             upload.news.set()  # its sender is there
-            if upload.credit >= 0:
-                self._post(peer, UploadCredit(order.call, upload.credit))
+            self._say_credit(upload)
         elif outcome := self._outcomes.get(caller):
             self._post(peer, outcome)
         elif (
@@ -247,34 +149,36 @@ class Uploads:
         ):
             self._fail(caller, _busy())
         else:
-            upload = self._uploads[caller] = _Upload(caller, order)
+            upload = self._uploads[caller] = Upload(caller, order)
             upload.task = self._start(self._carry_out(upload))
-            upload.task.add_done_callback(lambda task: self._uploads.pop(caller, None))
+            upload.task.add_done_callback(lambda task: self._ended(upload))
 
     def _take(self, peer: str, message: UploadPart | EndUpload, body: bytes) -> None:
         caller = peer, message.call
+        asks = isinstance(message, EndUpload) or not body
         upload = self._uploads.get(caller)
         if upload is None:
-            # What was on its way when the upload ended needs no other answer.
-            if self._outcomes.get(caller) is None:
-                self._fail(
-                    caller,
-                    PronkError(
-                        Code.UNAVAILABLE,
-                        "the model library was restarted while the file came; send it again",
-                        retry_after=1.0,
-                    ),
-                )
+            outcome = self._outcomes.get(caller)
+            if outcome is None:
+                self._fail(caller, _restarted())
+            elif asks:  # what else was on its way when the upload ended needs no answer
+                self._post(peer, outcome)
             return
         try:
             if isinstance(message, UploadPart):
                 upload.take(message.offset, body)
-                if not body:  # a question: is the file still known here?
-                    self._post(peer, UploadCredit(message.call, upload.credit))
             elif not upload.ended:
                 upload.end(message.size)
         except PronkError as error:
             self._end(caller, CallFailed(message.call, Failure.of(error)))
+        else:
+            if asks:
+                self._say_credit(upload)
+
+    def _ended(self, upload: Upload) -> None:
+        # The call may have begun another one since this one was told to stop.
+        if self._uploads.get(upload.caller) is upload:
+            del self._uploads[upload.caller]
 
     def _stop(self, caller: Caller) -> None:
         upload = self._uploads.pop(caller, None)
@@ -286,7 +190,7 @@ class Uploads:
         self._post(caller[0], outcome)
         self._stop(caller)
 
-    async def _carry_out(self, upload: _Upload) -> None:
+    async def _carry_out(self, upload: Upload) -> None:
         try:
             await self._take_in(upload)
             outcome = Uploaded(upload.order.call)
@@ -297,11 +201,11 @@ class Uploads:
         self._outcomes.keep(upload.caller, outcome)
         self._post(upload.caller[0], outcome)
 
-    async def _take_in(self, upload: _Upload) -> None:
+    async def _take_in(self, upload: Upload) -> None:
         order = upload.order
         if await self._work(upload, self._finding, lambda: self._writer.find(order.digest)):
             return
-        file = _File(self._writer, order.size)
+        file = IncomingFile(self._writer, order.size)
         try:
             await self._work(upload, self._writing, file.open)
             written = 0
@@ -318,14 +222,18 @@ class Uploads:
         finally:
             await asyncio.shield(self._loop.run_in_executor(self._writing, file.remove))
 
-    def _grant(self, upload: _Upload, until: int) -> None:
+    def _grant(self, upload: Upload, until: int) -> None:
         if upload.order.size is not None:
             until = min(until, upload.order.size)
         if until > upload.credit:
             upload.credit = until
             self._post(upload.caller[0], UploadCredit(upload.order.call, until))
 
-    async def _news(self, upload: _Upload) -> None:
+    def _say_credit(self, upload: Upload) -> None:
+        """Says again what was granted: a sign that the file is being worked on."""
+        self._post(upload.caller[0], UploadCredit(upload.order.call, max(0, upload.credit)))
+
+    async def _news(self, upload: Upload) -> None:
         try:
             async with asyncio.timeout(IDLE_SECONDS):
                 await upload.news.wait()
@@ -334,7 +242,7 @@ class Uploads:
                 Code.DEADLINE_EXCEEDED, f"nothing of the file came for {IDLE_SECONDS:.0f} seconds"
             ) from None
 
-    async def _work(self, upload: _Upload, threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    async def _work(self, upload: Upload, threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         """What `work` returns, from a thread. The sender hears meanwhile that it is being done."""
         task = asyncio.ensure_future(self._loop.run_in_executor(threads, work))
         try:
@@ -365,9 +273,11 @@ class Uploads:
         return task
 
 
-def _refusal(problem: str) -> PronkError:
+def _restarted() -> PronkError:
     return PronkError(
-        Code.INVALID_REQUEST, f"the file could not be taken: {problem}; send it again"
+        Code.UNAVAILABLE,
+        "the model library was restarted while the file came; send it again",
+        retry_after=1.0,
     )
 
 

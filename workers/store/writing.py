@@ -10,16 +10,15 @@ import hashlib
 import logging
 import os
 import threading
-from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 
 from ...protocol.errors import Code, PronkError
 from ...protocol.names import ModelName
 from .disk import clear_errors, free_bytes, sync_directory
 from .files import Damaged, read_small
+from .holds import Hold, Holds
 from .layout import MAX_MANIFEST, Layer, Library, manifest_parts
 from .manifests import place_of, remove_manifest, write_manifest
 from .neighbours import Neighbours
@@ -32,32 +31,6 @@ _log = logging.getLogger(__name__)
 
 _TRIES = 3
 """How often blobs are put back that another program removed while their manifest was written."""
-
-
-class Hold:
-    """Blobs that somebody needs, and that nobody prunes while this is open."""
-
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
-        self._digests: set[str] = set()
-
-    def add(self, digest: str) -> None:
-        """Holds one more blob, whether it is there yet or not."""
-        if digest not in self._digests:
-            self._digests.add(digest)
-            self._writer.change_held(digest, 1)
-
-    def __enter__(self) -> Hold:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        while self._digests:
-            self._writer.change_held(self._digests.pop(), -1)
 
 
 class Writer:
@@ -80,21 +53,13 @@ class Writer:
         self._neighbours = Neighbours(root)
         self._changing = threading.RLock()
         """Held by whoever changes what manifests name, or looks at it in order to remove."""
-        self._holding = threading.Lock()
-        self._held: Counter[str] = Counter()
+        self._holds = Holds()
         self._leaving: set[str] = set()
         """Staged blobs that were committed while somebody else still held them."""
 
     def hold(self) -> Hold:
         """What is added to it is not pruned until it is closed."""
-        return Hold(self)
-
-    def change_held(self, digest: str, by: int) -> None:
-        """For `Hold` alone."""
-        with self._holding:
-            self._held[digest] += by
-            if not self._held[digest]:
-                del self._held[digest]
+        return Hold(self._holds)
 
     def find(self, digest: str) -> Path | None:
         """A whole blob, wherever it lies. None if it is not there.
@@ -156,6 +121,14 @@ class Writer:
                 # This hold is one of those that count.
                 self._unstage({layer.digest for layer in layers}, 1)
         return hashlib.sha256(manifest).hexdigest()
+
+    def replace(self, name: ModelName, manifest: bytes) -> str | None:
+        """As `commit`. Returns the digest of the model that had the name, if no other stands for it
+        any more.
+        """
+        before = self.digest_of(name)
+        self.commit(name, manifest)
+        return before if before and not self.is_named(before) else None
 
     def copy(self, source: ModelName, destination: ModelName) -> str | None:
         """Gives a model another name, too. Returns the digest of the model that had this name, if
@@ -326,17 +299,13 @@ class Writer:
 
     def _unstage(self, digests: Collection[str], own_holds: int) -> None:
         for digest in digests:
-            with self._holding:
-                held = self._held[digest] > own_holds
-            if held:
+            if self._holds.count(digest) > own_holds:
                 self._leaving.add(digest)
             else:
                 self._staging.unstage(digest)
 
     def _prune(self, digests: Collection[str], why: str) -> None:
-        with self._holding:
-            held = set(self._held)
-        left = prune(digests, self._staging, self._references.scan(), held)
+        left = prune(digests, self._staging, self._references.scan(), self._holds.digests())
         if left:
             _log.info(
                 "%s; %s of it stay in the library, because Pronk did not put them there: Ollama "

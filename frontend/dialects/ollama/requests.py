@@ -7,7 +7,6 @@ here has either yet, so the text is all that there is.
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import orjson
@@ -61,22 +60,8 @@ def _top_logprobs(value: object) -> int:
     return value
 
 
-_GO_ACTION = re.compile(r"\{\{-?\s*(?:(?:else )?(?:if|with|range|and|or|not|eq|ne|len) +\(*)*[.$]")
-"""How a template in Go's language reaches a value. In Jinja no expression begins so."""
-
-
-def _jinja(value: object) -> object:
-    if isinstance(value, str) and _GO_ACTION.search(value):
-        raise ValueError(
-            "is a Go template, but Pronk's are written in Jinja: {{ prompt }} and {{ system }} in "
-            "place of {{ .Prompt }} and {{ .System }}"
-        )
-    return _empty_for_null(value)
-
-
 Text = Annotated[str, BeforeValidator(_empty_for_null)]
 """A text; null is an empty one."""
-_Template = Annotated[str, BeforeValidator(_jinja)]
 _Images = Annotated[list[str], Field(max_length=MAX_IMAGES)] | None
 KeepAlive = Annotated[float | None, BeforeValidator(_duration)]
 """A stay in seconds, from a number or from text such as `5m`."""
@@ -202,7 +187,7 @@ class GenerateRequest(_Generation):
     prompt: Text = ""
     suffix: Text = ""
     system: Text = ""
-    template: _Template = ""
+    template: Text = ""
     raw: bool | None = None
     context: list[_Token] | None = None
     images: _Images = None

@@ -1,15 +1,14 @@
-// What Go itself makes of the cases beside this file: the texts in expected.json were written by it.
+// What Go itself makes of the templates beside this file: `go run reference.go` writes expected.json.
 //
-//	go run reference.go < cases.json > expected.json
-//
-// Each case is a template with either `data`, which is given to text/template as it is, or a
-// conversation, which is given to it as Ollama's server does. No test needs Go.
+// The templates in language.json are given its data as it is, each of those in families/ every
+// conversation in conversations.json, the way Ollama's server does. No test needs Go.
 package main
 
 import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"text/template"
 	"text/template/parse"
@@ -140,7 +139,6 @@ type Message struct {
 }
 
 type Case struct {
-	Name     string
 	Template string
 	Data     any
 	Messages []*Message
@@ -162,26 +160,61 @@ var functions = template.FuncMap{
 	},
 }
 
-func main() {
-	var cases []Case
-	if err := json.NewDecoder(os.Stdin).Decode(&cases); err != nil {
+func read(path string, into any) {
+	content, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(content, into)
+	}
+	if err != nil {
 		panic(err)
 	}
-	expected := map[string]any{}
-	for _, c := range cases {
-		text, err := run(c)
-		if err != nil {
-			expected[c.Name] = nil // some error, whatever its words
-		} else {
-			expected[c.Name] = text
-		}
+}
+
+func main() {
+	var language struct {
+		Data      any
+		Templates []string
 	}
-	out := json.NewEncoder(os.Stdout)
+	read("language.json", &language)
+	texts := map[string]any{}
+	for _, source := range language.Templates {
+		texts[source] = textOf(Case{Template: source, Data: language.Data})
+	}
+	conversations := map[string]Case{}
+	read("conversations.json", &conversations)
+	families := map[string]map[string]any{}
+	paths, _ := filepath.Glob("families/*.gotmpl")
+	for _, path := range paths {
+		source, err := os.ReadFile(path)
+		if err != nil {
+			panic(err)
+		}
+		prompts := map[string]any{}
+		for name, c := range conversations {
+			c.Template = string(source)
+			prompts[name] = textOf(c)
+		}
+		families[strings.TrimSuffix(filepath.Base(path), ".gotmpl")] = prompts
+	}
+	file, err := os.Create("expected.json")
+	if err != nil {
+		panic(err)
+	}
+	out := json.NewEncoder(file)
 	out.SetEscapeHTML(false)
 	out.SetIndent("", " ")
-	if err := out.Encode(expected); err != nil {
+	if err := out.Encode(map[string]any{"language": texts, "families": families}); err != nil {
 		panic(err)
 	}
+}
+
+// textOf is nil where there is an error, whatever its words.
+func textOf(c Case) any {
+	text, err := run(c)
+	if err != nil {
+		return nil
+	}
+	return text
 }
 
 func run(c Case) (string, error) {

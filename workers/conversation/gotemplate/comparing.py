@@ -14,11 +14,15 @@ def equal(run: Run, first: Any, others: list[Any]) -> bool:
     """Whether a value equals one of the others. Raises `Fault` where types cannot be compared."""
     if not others:
         raise Fault("there is nothing to compare with")
+    if type(first) is str and len(first) < 1000 and len(others) == 1 and type(others[0]) is str:
+        return first == others[0]
     return any(_same(run, first, other) for other in others)
 
 
 def less(run: Run, first: Any, second: Any) -> bool:
     """Whether a value comes before another. Raises `Fault` where there is no order."""
+    if type(first) is int and type(second) is int:
+        return first < second
     kind = _kind(first)
     if kind is None or _kind(second) is None:
         raise Fault(f"{type_name(first)} and {type_name(second)} have no order")
@@ -26,11 +30,14 @@ def less(run: Run, first: Any, second: Any) -> bool:
         raise _unlike(first, second)
     if kind is bool:
         raise Fault("truth values have no order")
-    if kind is str:
-        run.take((len(first) + len(second)) >> 10)
-        if not (first.isascii() and second.isascii()):
-            return to_bytes(first) < to_bytes(second)
-    return first < second
+    return _text_less(run, first, second) if kind is str else first < second
+
+
+def _text_less(run: Run, first: Any, second: Any) -> bool:
+    run.take((len(first) + len(second)) >> 10)
+    if first.isascii() and second.isascii():
+        return first < second
+    return to_bytes(first) < to_bytes(second)
 
 
 def _same(run: Run, first: Any, second: Any) -> bool:

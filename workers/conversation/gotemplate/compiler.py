@@ -10,7 +10,7 @@ from typing import Any
 
 from .errors import Fault, GoTemplateError
 from .formatting import shown
-from .functions import FUNCTIONS, Function
+from .functions import FUNCTIONS
 from .nodes import (
     Action,
     Block,
@@ -248,19 +248,7 @@ class Compiler:
             return _failing(f"{name} does not take {count} values")
         if name in ("and", "or"):
             return _short_circuit(arguments, name == "or", piped=piped)
-        line = command.line
-        call = _caller(function, arguments, piped=piped)
-
-        def apply(run: Run, dot: Any, final: Any) -> Any:
-            run.steps -= count
-            if run.steps < 0:
-                run.take(0)
-            try:
-                return call(run, dot, final)
-            except Fault as fault:
-                raise GoTemplateError(line, f"{name}: {fault}") from None
-
-        return apply
+        return _application(name, function.call, arguments, command.line, piped=piped)
 
     def _operand(self, operand: Operand, *, takes: bool = False) -> Value:
         """Evaluates an operand. `takes`: arguments follow it, which no field can use."""
@@ -295,13 +283,48 @@ def _failing(reason: str) -> Callable[[Run, Any, Any], Any]:
     return fail
 
 
-def _caller(
-    function: Function, arguments: list[Value], *, piped: bool
+def _application(
+    name: str,
+    call: Callable[[Run, list[Any]], Any],
+    arguments: list[Value],
+    line: int,
+    *,
+    piped: bool,
 ) -> Callable[[Run, Any, Any], Any]:
-    call = function.call
-    if piped:
-        return lambda run, dot, final: call(run, [*(a(run, dot) for a in arguments), final])
-    return lambda run, dot, final: call(run, [a(run, dot) for a in arguments])
+    """Calls a function with its arguments. One and two have closures of their own, for speed."""
+    count = len(arguments) + piped
+
+    def one(run: Run, dot: Any, final: Any) -> Any:
+        run.steps -= 1
+        try:
+            return call(run, [first(run, dot)])
+        except Fault as fault:
+            raise GoTemplateError(line, f"{name}: {fault}") from None
+
+    def two(run: Run, dot: Any, final: Any) -> Any:
+        run.steps -= 2
+        try:
+            return call(run, [first(run, dot), second(run, dot)])
+        except Fault as fault:
+            raise GoTemplateError(line, f"{name}: {fault}") from None
+
+    def many(run: Run, dot: Any, final: Any) -> Any:
+        try:
+            run.take(count)
+            values = [argument(run, dot) for argument in arguments]
+            if piped:
+                values.append(final)
+            return call(run, values)
+        except Fault as fault:
+            raise GoTemplateError(line, f"{name}: {fault}") from None
+
+    if not piped and count == 1:
+        (first,) = arguments
+        return one
+    if not piped and count == 2:
+        first, second = arguments
+        return two
+    return many
 
 
 def _short_circuit(
@@ -350,6 +373,13 @@ def _follow(of: Value, names: tuple[str, ...], takes: bool) -> Value:
 
 def field_of(value: Any, name: str, takes: bool = False) -> Any:
     """A field, an entry, or what a method returns. Raises `Fault`."""
+    if not takes:  # the usual cases first
+        if isinstance(value, Struct):
+            found = value.fields.get(name, NO_VALUE)
+            if found is not NO_VALUE:
+                return found
+        elif type(value) is dict:
+            return value.get(name)
     if value is NO_VALUE:
         return NO_VALUE
     method = methods_of(value).get(name)

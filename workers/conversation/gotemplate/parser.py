@@ -26,6 +26,7 @@ from .nodes import (
     Text,
     Variable,
 )
+from .running import MAX_VARIABLES
 
 MAX_SOURCE = 64 * 1024
 """Characters of a template."""
@@ -163,7 +164,7 @@ class _Parser:
             word = self._statement(statements)
             if word:
                 return Block(tuple(statements)), word
-        raise self._error("an {{end}} is missing")
+        raise self._error("an {{end}} is missing", self._peek())
 
     def _statement(self, statements: list[Statement]) -> str:
         """Adds one statement, or returns `end` or `else` where that was it."""
@@ -278,20 +279,26 @@ class _Parser:
             if token.kind in (Kind.ASSIGN, Kind.DECLARE):
                 self._next()
                 variables.append(name)
-                self._variables.append(name)
+                self._declare(name)
                 return variables, token.kind is Kind.ASSIGN
             if token.kind is not Kind.COMMA:
                 self._at = begun
                 break
             self._next()
             variables.append(name)
-            self._variables.append(name)
+            self._declare(name)
             following = self._peek_word().kind
             if where != "range" or len(variables) > 1:
                 raise self._error(f"{where} takes fewer variables", token)
             if following not in (Kind.VARIABLE, Kind.RIGHT, Kind.CLOSE):
                 raise self._error("range gives values to variables only", token)
         return variables, False
+
+    def _declare(self, name: str) -> None:
+        if name not in self._variables:
+            self._variables.append(name)
+        if len(self._variables) > MAX_VARIABLES:
+            raise self._error(f"it has more than {MAX_VARIABLES} variables")
 
     def _command(self) -> Command:
         token = self._peek_word()

@@ -11,13 +11,13 @@ from ....protocol.errors import Code, PronkError
 _WHOLE = (
     *("num_ctx", "num_batch", "num_thread", "num_parallel", "num_gpu", "main_gpu", "num_keep"),
     *("num_predict", "draft_num_predict", "seed", "top_k", "repeat_last_n", "mirostat"),
-    *("dry_allowed_length", "dry_penalty_last_n"),
+    *("dry_allowed_length", "dry_penalty_last_n", "num_gqa"),
 )
 _NUMBERS = (
     *("temperature", "top_p", "min_p", "typical_p", "tfs_z", "top_n_sigma"),
     *("repeat_penalty", "presence_penalty", "frequency_penalty", "mirostat_tau", "mirostat_eta"),
     *("dry_multiplier", "dry_base", "xtc_probability", "xtc_threshold"),
-    *("dynatemp_range", "dynatemp_exponent"),
+    *("dynatemp_range", "dynatemp_exponent", "rope_frequency_base", "rope_frequency_scale"),
 )
 _FLAGS = (
     *("use_mmap", "use_mlock", "numa", "low_vram", "f16_kv", "ignore_eos", "penalize_newline"),
@@ -71,7 +71,7 @@ def _whole(given: Any) -> int:
 
 def _number(given: Any, words: str = "must be a number") -> int | float:
     value = given
-    if isinstance(given, str):
+    if isinstance(given, str) and "_" not in given:  # which Python would take for a number
         try:
             value = int(given)
         except ValueError:

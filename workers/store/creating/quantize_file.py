@@ -26,6 +26,7 @@ _BUFFER = 1024**3
 """Bytes of a tensor's rows that are held at the same time."""
 
 _SOURCE = re.compile(rb"size = +([0-9.]+) MiB")
+_WHOLE = re.compile(rb"model size += +([0-9.]+) MiB")
 _RESULT = re.compile(rb"quant size += +([0-9.]+) MiB")
 _ERROR = 4
 _MEBIBYTE = 1024 * 1024
@@ -35,7 +36,10 @@ class _Log:
     """Takes what llama.cpp writes: how far it is, and why it fails. Must never raise."""
 
     def __init__(self) -> None:
+        self.whole = 0
+        """Bytes of the source's tensors."""
         self.size = 0
+        """Bytes of what becomes of them."""
         self.reason = ""
         self.telling = False
         self._done = 0
@@ -43,20 +47,40 @@ class _Log:
     def write(self, level: int, text: bytes) -> None:
         if level == _ERROR and not self.reason:
             self.reason = text.decode("utf-8", "replace").strip()
-        if match := _RESULT.search(text):
-            self.size = int(float(match[1]) * _MEBIBYTE)
+        if match := _WHOLE.search(text):
+            self.whole = _bytes(match)
+        elif match := _RESULT.search(text):
+            self.size = _bytes(match)
         elif self.telling and (match := _SOURCE.match(text)):
-            self._done += int(float(match[1]) * _MEBIBYTE)
+            self._done += _bytes(match)
             say(done=self._done)
+
+
+def _bytes(mebibytes: re.Match[bytes]) -> int:
+    return int(float(mebibytes[1]) * _MEBIBYTE)
+
+
+_answers = sys.stdout.fileno()
 
 
 def say(**what: Any) -> None:
     """Tells the process that waits."""
-    print(json.dumps(what), flush=True)
+    os.write(_answers, json.dumps(what).encode() + b"\n")
+
+
+def _keep_answers_apart() -> int:
+    """Has what llama.cpp may print go nowhere. Returns the descriptor that answers go to."""
+    global _answers
+    _answers = os.dup(_answers)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+    return _answers
 
 
 def _main() -> None:
     output, level, threads, file_size = map(int, sys.argv[1:])
+    answers = _keep_answers_apart()
     choose_devices([])
     os.nice(10)
     import llama_cpp
@@ -70,8 +94,9 @@ def _main() -> None:
         memory=MEMORY + 2 * file_size,
         seconds=cpu_seconds(file_size),
         written=largest_result(file_size),
-        keep=[output],
+        keep=[output, answers],
     )
+    os.environ["GGML_NO_BACKTRACE"] = "1"  # made by a debugger that would be started
     params = c.llama_model_quantize_default_params()
     params.ftype, params.nthread, params.max_buf_size = level, threads, _BUFFER
     for dry in (True, False):
@@ -83,7 +108,7 @@ def _main() -> None:
             say(refused=log.reason or "llama.cpp gave no reason")
             return
         if dry:
-            say(size=log.size)
+            say(size=log.size + max(0, file_size - log.whole))
     say(quantized=True)
 
 

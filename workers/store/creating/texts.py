@@ -19,7 +19,7 @@ MAX_TEXTS = 2 * 1024 * 1024
 """Bytes in UTF-8 of all texts of one request, so that they can be shown in one answer."""
 MAX_LICENSES = 32
 MAX_MESSAGES = 1024
-_ROLES = ("system", "user", "assistant", "tool")
+_ROLES = ("system", "user", "assistant")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _VERSION = re.compile(r"v?[0-9]+(\.[0-9]+){0,2}([-+][0-9A-Za-z.+-]{1,32})?")
 

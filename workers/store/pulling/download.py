@@ -24,8 +24,10 @@ _DIGESTED = 32 * MIB
 """Bytes that are digested before somebody looks whether the pull was cancelled."""
 _SETTLED = 64 * MIB
 _SETTLED_SECONDS = 10.0
-"""After so many bytes, or so long, what is there is brought to the disk: that is what a power cut
-can cost."""
+"""After so many bytes, or so long, what is there is brought to the disk, and its room looked at:
+that is what a power cut can cost."""
+_DRIP = 4096
+"""Bytes that a connection has to bring before it counts as silent. Fewer would let it drip."""
 
 
 class Download:
@@ -45,6 +47,8 @@ class Download:
         terms: Terms,
         threads: ThreadPoolExecutor,
         tell: Callable[[int], None],
+        require_room: Callable[[int], None],
+        share: Callable[[], int],
     ) -> None:
         self._repository = repository
         self._partial = partial
@@ -53,6 +57,10 @@ class Download:
         self._threads = threads
         self._tell = tell
         """Hears how many bytes are there."""
+        self._require_room = require_room
+        """Raises `PronkError` where the disk has no room for so many more. Blocks."""
+        self._share = share
+        """How many connections there may be now, beside those of other downloads."""
         self._plan = Plan(partial.size, partial.there)
         self._patience = Patience(terms)
         self._loop = asyncio.get_running_loop()
@@ -85,7 +93,7 @@ class Download:
         finally:
             await _ended([digesting, *self._running])
             if self._settling:
-                await asyncio.wait([self._settling])
+                await asyncio.gather(self._settling, return_exceptions=True)
 
     def _begin(self) -> None:
         """Starts as many connections as there should be."""
@@ -93,17 +101,21 @@ class Download:
             self._width = self._most
         if self._loop.time() < self._not_before:
             return
-        while len(self._running) < self._width:
+        while self._may_begin:
             piece = self._plan.take(self._most)
             if piece is None:
                 return
             task = asyncio.create_task(self._get(piece))
             self._running[task] = piece, self._round
 
+    @property
+    def _may_begin(self) -> bool:
+        return len(self._running) < min(self._width, self._share())
+
     async def _wait(self, digesting: asyncio.Task[str]) -> None:
         """Returns when something is to be done."""
         pause = None
-        if self._plan.left and len(self._running) < self._width:
+        if self._plan.left and self._may_begin:
             pause = max(0.0, self._not_before - self._loop.time())
         events: list[asyncio.Future[Any]] = [digesting, *self._running]
         if not self._parts.done():
@@ -146,14 +158,14 @@ class Download:
         part = (piece.start, piece.end) if piece.end - piece.start < size else ()
         async with self._repository.read_blob(self._partial.digest, *part) as stream:
             if stream.total not in (None, size):
-                raise ConnectionBroken(f"it has {stream.total} bytes there instead of {size}")
+                raise ConnectionBroken(f"the registry has {stream.total} bytes of it, not {size}")
             skipped = 0
             if part and stream.ranged:
                 if not self._parts.done():
                     self._parts.set_result(None)
             elif part:
                 if len(self._running) > 1:
-                    raise ConnectionBroken("it was sent whole where a part was asked for")
+                    raise ConnectionBroken("the registry sent all of it where a part was asked for")
                 # The whole of it, then, over this connection.
                 self._plan.give_back(piece)
                 rest = self._plan.take_all()
@@ -165,12 +177,15 @@ class Download:
         beyond its end are dropped.
         """
         writing = _Writing(self, piece.start)
-        stall = self._terms.stall
+        come, until = 0, self._loop.time() + self._terms.stall
         try:
-            async with asyncio.timeout(stall) as patience:
+            async with asyncio.timeout_at(until) as patience:
                 async for chunk in stream:
                     now = self._loop.time()
-                    patience.reschedule(now + stall)
+                    come += len(chunk)
+                    if come >= _DRIP:
+                        come, until = 0, now + self._terms.stall
+                        patience.reschedule(until)
                     if skipped:
                         chunk, skipped = chunk[skipped:], max(0, skipped - len(chunk))
                     room = piece.end - writing.end
@@ -178,7 +193,8 @@ class Download:
                     if writing.due(now):
                         patience.reschedule(None)  # a slow disk is nobody's stall
                         await writing.write()
-                        patience.reschedule(self._loop.time() + stall)
+                        until += self._loop.time() - now
+                        patience.reschedule(until)
                     if len(chunk) > room:
                         break
         except (ConnectionBroken, TimeoutError):
@@ -199,7 +215,12 @@ class Download:
         due = there - self._settled >= _SETTLED or now - self._settled_at >= _SETTLED_SECONDS
         if due and not self._settling:
             self._settled, self._settled_at = there, now
-            self._settling = self._in_thread(self._partial.settle)
+            self._settling = self._in_thread(self._settle, self._plan.size - there)
+
+    def _settle(self, missing: int) -> None:
+        self._partial.settle()
+        # Others fill the disk, too: better to end now than with its last byte.
+        self._require_room(missing)
 
     async def _follow(self) -> str:
         """The digest, computed as far as the bytes are there without a gap."""

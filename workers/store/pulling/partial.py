@@ -66,7 +66,9 @@ class Partial:
 
     def _resume(self) -> None:
         length = os.fstat(self._file).st_size
-        arrived = read_journal(self._journal_path, self.digest, self.size, self._boot)
+        arrived = Arrived()
+        if self._journaled:
+            arrived = read_journal(self._journal_path, self.digest, self.size, self._boot)
         # What is claimed beyond the end has been lost.
         arrived = Arrived(arrived.there.below(length), arrived.durable.below(length))
         self._journal.arrived = arrived

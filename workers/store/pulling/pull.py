@@ -47,16 +47,20 @@ class Puller:
         self._terms = terms or Terms()
         self._threads = ThreadPoolExecutor(_THREADS, "pull")
         self._turns: dict[str, _Turn] = {}
+        """Blobs that are fetched now. All of them together have about as many connections as one
+        alone, so that many pulls take no more memory than one, and none waits for another.
+        """
 
     def close(self) -> None:
         """For when no pull runs any more."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def pull(self, name: ModelName, insecure: bool, report: Report) -> None:
-        """Has the library hold what the registry calls by this name.
+    async def pull(self, name: ModelName, insecure: bool, report: Report) -> str | None:
+        """Has the library hold what the registry calls by this name. Returns the digest of the
+        model that had the name before, if no other name stands for it.
 
-        The model that has the name stays until the new one is whole. Raises `PronkError`; that, and
-        a cancellation, leave what has arrived for the next pull.
+        That one stays until the new one is whole. Raises `PronkError`; that, and a cancellation,
+        leave what has arrived for the next pull.
         """
         report("pulling manifest")
         repository = self._registry.repository(name, insecure=insecure)
@@ -73,8 +77,14 @@ class Puller:
                 await self._get(repository, blob, report)
             report("verifying sha256 digest")
             report("writing manifest")
-            await self._to_the_end(self._writer.commit, name, content)
+            unnamed = await self._to_the_end(self._commit, name, content)
         report("success")
+        return unnamed
+
+    def _commit(self, name: ModelName, content: bytes) -> str | None:
+        before = self._writer.digest_of(name)
+        self._writer.commit(name, content)
+        return before if before and not self._writer.is_named(before) else None
 
     async def _is_there(self, blob: Descriptor, report: Report) -> bool:
         path = await self._in_thread(self._writer.find, blob.digest)
@@ -123,6 +133,8 @@ class Puller:
                 terms=self._terms,
                 threads=self._threads,
                 tell=tell,
+                require_room=self._writer.require_room,
+                share=lambda: max(1, self._connections // len(self._turns)),
             )
             with contextlib.suppress(Shortened):
                 if await download.run():

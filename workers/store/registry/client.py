@@ -181,6 +181,7 @@ class Repository:
         body: Callable[[], bytes | AsyncIterator[bytes]] | None = None,
         *,
         push: bool = False,
+        slow: bool = False,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The answer to one request, after the registry knows who we are.
 
@@ -192,7 +193,7 @@ class Repository:
         for last in (False,) * (MAX_ASKED - 1) + (True,):
             given = {**headers, "Authorization": header} if header else headers
             async with self.transport.send(
-                method, hop, given, body=body() if body else None
+                method, hop, given, body=body() if body else None, slow=slow
             ) as response:
                 if response.status != 401 or not hop.own or last:
                     yield response
@@ -208,7 +209,7 @@ class Repository:
         """The registry, as it was found when it was first asked for."""
         async with self._finding:
             if self._found is None:
-                self._found = await self.persistently(self._find)
+                self._found = await self._find()
             return self._found
 
     async def refusal(self, response: aiohttp.ClientResponse, hop: Hop, what: str) -> PronkError:
@@ -222,10 +223,14 @@ class Repository:
             return RegistryBusy(f"{hop.host} answered {status} for the {what}{says}", wait)
         if status == 404:
             return failed(f"{hop.host} does not have the {what}{says}")
-        if status in (401, 403):
+        if status in (401, 403) and hop.own:
             return failed(
                 f"{hop.host} does not allow Pronk to use the {what}{says}; its credentials belong "
                 f'under [registry."{hop.host}"] in the settings, or into the keyring'
+            )
+        if status in (401, 403):
+            return failed(
+                f"{hop.host}, where the registry led, does not allow Pronk to use the {what}{says}"
             )
         return failed(f"{hop.host} answered {status} for the {what}{says}")
 

@@ -24,6 +24,7 @@ and names that are known here are still looked at, all others are the proxy's to
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass
 
@@ -37,6 +38,9 @@ from .transport import Hop, authority, proxy_for, unresolved
 
 MAX_URL = 8 * 1024
 """Characters of an address that a registry names. Signed ones of object stores have some 2,000."""
+
+LOOK_UP_SECONDS = 20.0
+"""Longest time for a name to be resolved."""
 
 _SENDABLE = re.compile(r"[!-~]+")
 
@@ -135,7 +139,8 @@ async def follow(site: Site, url: URL, before: URL, *, realm: bool = False) -> H
 async def _reach(url: URL) -> tuple[Reach, URL | None]:
     host, port, proxy = url.host or "", url.port or 0, proxy_for(url)
     try:
-        return nearest(await addresses_of(host, port)), proxy
+        async with asyncio.timeout(LOOK_UP_SECONDS):
+            return nearest(await addresses_of(host, port)), proxy
     except (OSError, UnicodeError) as error:
         if proxy:
             return Reach.FAR, proxy

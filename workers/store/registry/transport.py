@@ -36,13 +36,15 @@ FAULTS = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
 class Patience:
     """How long a registry is waited for. Times in seconds."""
 
-    connect: float = 20.0
+    connect: float = 15.0
     """For a connection."""
     silence: float = 60.0
     """For the next bytes."""
     answer: float = 120.0
     """For all of an answer that is no blob, and for the beginning of one."""
-    attempts: int = 4
+    whole: float = 900.0
+    """For a registry to put together what was uploaded, which may be copied once more."""
+    attempts: int = 3
     """How often a question is asked whose answer did not come, or was to ask again."""
     pause: float = 0.5
     """Before the second attempt; doubled for each further one."""
@@ -139,17 +141,20 @@ class Transport:
         headers: Mapping[str, str],
         *,
         body: bytes | AsyncIterator[bytes] | None = None,
+        slow: bool = False,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The answer to one request, of which nothing but the head was read.
+
+        Where the body is an iterator, it is for who gives it to see that its bytes are taken.
+        `slow` is for what takes a registry long.
 
         Raises `PronkError`: `ConnectionBroken` where another connection may do better,
         `CertificateUnknown`, `NoTls`, or a final one. What fails while the answer is read has to be
         brought `in_words` by who reads it.
         """
         try:
-            # A blob that is sent may take a night.
-            whole = None if isinstance(body, AsyncIterator) else self._patience.answer
-            async with asyncio.timeout(whole):
+            seconds = self._patience.whole if slow else self._patience.answer
+            async with asyncio.timeout(None if isinstance(body, AsyncIterator) else seconds):
                 response = await self._session(hop.reach).request(
                     method,
                     hop.url,
@@ -158,6 +163,7 @@ class Transport:
                     allow_redirects=False,
                     ssl=self._verified if hop.verify else self._unverified,
                     proxy=hop.proxy,
+                    timeout=self._timeout(self._patience.whole if slow else self._patience.silence),
                 )
         except FAULTS as error:
             raise self.in_words(hop, error) from None
@@ -191,16 +197,16 @@ class Transport:
                     resolver=GuardedResolver(reach), limit=0, ssl=self._verified
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(
-                    total=None,
-                    sock_connect=self._patience.connect,
-                    sock_read=self._patience.silence,
-                ),
                 headers={"User-Agent": _user_agent()},
                 auto_decompress=False,
                 read_bufsize=READ_AHEAD,
             )
         return self._sessions[reach]
+
+    def _timeout(self, silence: float) -> aiohttp.ClientTimeout:
+        return aiohttp.ClientTimeout(
+            total=None, sock_connect=self._patience.connect, sock_read=silence
+        )
 
     def in_words(self, hop: Hop, error: Exception) -> PronkError:
         """What it means for people that one of `FAULTS` happened there."""
@@ -237,7 +243,7 @@ class Transport:
 
 def unresolved(host: str, error: OSError) -> PronkError:
     """What it means that a host's name could not be resolved."""
-    if error.errno == socket.EAI_AGAIN:
+    if error.errno == socket.EAI_AGAIN or isinstance(error, TimeoutError):
         return ConnectionBroken(f"the name {host} could not be resolved just now")
     return failed(f"there is no host {host}: its name cannot be resolved")
 

@@ -132,7 +132,8 @@ class Upload:
             if response.status == 201 and query:
                 return None
             if response.status != 202:
-                raise await self._repository.refusal(response, start, self._what)
+                what = f"repository {self._repository.path}"
+                raise await self._repository.refusal(response, start, what)
             return await self._next(response, start)
 
     async def _append(self, place: Hop) -> tuple[Hop, int]:
@@ -143,17 +144,34 @@ class Upload:
             "Content-Length": str(end - start),
             "Content-Range": f"{start}-{end - 1}",
         }
-        async with self._repository.sent(
-            "PATCH", place, headers, lambda: self._bytes(start, end), push=True
-        ) as response:
-            if response.status == 404:
-                raise _Gone
-            if response.status == 416:  # it has more or less than we think
-                raise ConnectionBroken(f"{place.host} lost a part of the {self._what}")
-            if response.status not in (201, 202, 204):
-                raise await self._repository.refusal(response, place, self._what)
-            has = _RANGE.fullmatch(response.headers.get("Range", ""))
-            return await self._next(response, place), min(int(has[1]) + 1, end) if has else end
+        seconds = self._repository.patience.answer
+        try:
+            # Seconds for each piece to be taken, and for the answer behind the last one.
+            async with asyncio.timeout(seconds) as limit:
+
+                def taken(there: int) -> None:
+                    limit.reschedule(asyncio.get_running_loop().time() + seconds)
+                    self._progress(there)
+
+                async with self._repository.sent(
+                    "PATCH", place, headers, lambda: self._bytes(start, end, taken), push=True
+                ) as response:
+                    return await self._appended(response, place, end)
+        except TimeoutError:
+            raise ConnectionBroken(f"{place.host} takes no more bytes") from None
+
+    async def _appended(
+        self, response: aiohttp.ClientResponse, place: Hop, end: int
+    ) -> tuple[Hop, int]:
+        """What the answer to a chunk says."""
+        if response.status == 404:
+            raise _Gone
+        if response.status == 416:  # it has more or less than we think
+            raise ConnectionBroken(f"{place.host} lost a part of the {self._what}")
+        if response.status not in (201, 202, 204):
+            raise await self._repository.refusal(response, place, self._what)
+        has = _RANGE.fullmatch(response.headers.get("Range", ""))
+        return await self._next(response, place), min(int(has[1]) + 1, end) if has else end
 
     async def _how_far(self, place: Hop) -> int:
         """Bytes that the registry has of this upload."""
@@ -178,7 +196,9 @@ class Upload:
         joint = "&" if place.url.query_string else "?"
         whole = URL(f"{place.url}{joint}digest=sha256:{self._digest}", encoded=True)
         hop = place.at(whole)
-        async with self._repository.sent("PUT", hop, _BYTES, lambda: body, push=True) as response:
+        async with self._repository.sent(
+            "PUT", hop, _BYTES, lambda: body, push=True, slow=True
+        ) as response:
             if response.status == 404:
                 raise _Gone
             if response.status not in (200, 201, 204):
@@ -207,7 +227,9 @@ class Upload:
             Code.NOT_FOUND, f"the {self._what} was removed from the library while it was pushed"
         )
 
-    async def _bytes(self, start: int, end: int) -> AsyncIterator[bytes]:
+    async def _bytes(
+        self, start: int, end: int, taken: Callable[[int], None]
+    ) -> AsyncIterator[bytes]:
         while start < end:
             try:
                 piece = await asyncio.to_thread(_read, self._path, start, min(SMALL, end - start))
@@ -218,7 +240,7 @@ class Upload:
                 raise ConnectionBroken("the file is gone")  # which ends the request
             yield piece
             start += len(piece)
-            self._progress(start)
+            taken(start)
 
 
 def _read(path: Path, start: int, length: int) -> bytes:
