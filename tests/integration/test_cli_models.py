@@ -50,6 +50,16 @@ def test_what_is_known_of_a_model(server: Server) -> None:
     assert listed["digest"].startswith(digest)
 
 
+def test_a_model_is_made_named_and_deleted(server: Server) -> None:
+    text = "FROM demo\nPARAMETER temperature 0\nPARAMETER stop ###\nSYSTEM You are a llama.\n"
+    pronk(server, "create", "made", "-f", "-", "--json", stdin=text)
+    assert pronk(server, "show", "made", "--system") == "You are a llama.\n"
+    assert pronk(server, "cp", "made", "named") == "copied 'made' to 'named'\n"
+    assert "blue" in pronk(server, "run", "named", "Why is the sky blue?")
+    assert pronk(server, "rm", "made", "named") == "deleted 'made'\ndeleted 'named'\n"
+    assert len(pronk(server, "list").splitlines()) == 2
+
+
 def test_a_conversation_remembers_what_was_said(server: Server, tmp_path: Path) -> None:
     with terminal("run", "demo", home=tmp_path, url=server.url) as screen:
         screen.read_until(">>> ")
