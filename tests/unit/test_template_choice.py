@@ -10,9 +10,9 @@ from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.messages.generation import ChatMessage
 from pronk.workers.conversation.choice import (
     choose_template,
+    fills_gaps,
     go_template,
     request_template,
-    uses,
     validate,
 )
 from pronk.workers.conversation.gotemplate import GoTemplateError
@@ -182,21 +182,19 @@ def test_a_requests_go_template_that_breaks_is_the_requests_fault(source: str, r
 
 
 @pytest.mark.parametrize(
-    ("source", "name", "used"),
+    ("source", "fills"),
     [
-        ("{{ .Prompt }}{{ .Suffix }}", "Suffix", True),
-        ("{{ .Prompt }} .Suffix", "Suffix", False),
-        ("{{ range $.Tools }}{{ end }}", "Tools", True),
-        ("{{ prompt }}{{ suffix }}", "Suffix", True),
-        ("{% if tools %}{{ prompt }}{% endif %}", "Tools", True),
-        ("{% for tools in messages %}{{ tools }}{% endfor %}", "Tools", False),
-        ("{{ if .Suffix }}", "Suffix", False),
-        ("{% if suffix %}", "Suffix", False),
-        ("", "Suffix", False),
+        ("{{ .Prompt }}{{ .Suffix }}", True),
+        ("{{ if $.Suffix }}{{ end }}", True),
+        ("{{ .Prompt }} .Suffix", False),
+        ("{{ prompt }}{{ suffix }}", False),  # no template of a model in Jinja is asked for that
+        ("{{ if .Suffix }}", False),
+        ("{% if suffix %}", False),
+        ("", False),
     ],
 )
-def test_what_a_template_uses_is_told(source: str, name: str, used: bool) -> None:
-    assert uses(source, name) is used
+def test_whether_a_template_fills_gaps_is_told(source: str, fills: bool) -> None:
+    assert fills_gaps(source) is fills
 
 
 @pytest.mark.parametrize("source", [GO, JINJA, CHATML, "", "text"])

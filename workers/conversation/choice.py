@@ -72,19 +72,6 @@ def request_template(source: str, *, bos: str, eos: str) -> GoRequestTemplate | 
     return RequestTemplate(source, bos=bos, eos=eos)
 
 
-def uses(source: str, name: str) -> bool:
-    """Whether a template mentions a value such as `Suffix` or `Tools`, in either language.
-
-    What cannot be read mentions nothing.
-    """
-    try:
-        template = go_template(source)
-        names = {n.lower() for n in template.names} if template else jinja.variables_of(source)
-    except (GoTemplateError, jinja.Broken):
-        return False
-    return name.lower() in names
-
-
 def fills_gaps(source: str) -> bool:
     """Whether a model's template has a place for what stands behind a gap: those in Go may."""
     try:

@@ -76,12 +76,6 @@ def check(source: str) -> None:
         raise Broken(error.message[:_SAID]) from None
 
 
-def variables_of(source: str) -> frozenset[str]:
-    """Names that a template expects to be given. Raises `Broken`."""
-    check(source)
-    return frozenset(Environment(debug=False).undeclared_variables_in_str(source))
-
-
 def _raise_exception(message: object) -> None:
     raise Complaint(str(message)[:_SAID])
 
