@@ -76,15 +76,9 @@ async def create(
         for status in statuses:
             report(status)
         report("writing manifest")
-        unnamed = await asyncio.to_thread(_commit, writer, name, manifest)
+        unnamed = await asyncio.to_thread(writer.replace, name, manifest)
     report("success")
     return unnamed
-
-
-def _commit(writer: Writer, name: ModelName, manifest: bytes) -> str | None:
-    before = writer.digest_of(name)
-    writer.commit(name, manifest)
-    return before if before and not writer.is_named(before) else None
 
 
 async def _base(

@@ -77,14 +77,9 @@ class Puller:
                 await self._get(repository, blob, report)
             report("verifying sha256 digest")
             report("writing manifest")
-            unnamed = await self._to_the_end(self._commit, name, content)
+            unnamed = await self._to_the_end(self._writer.replace, name, content)
         report("success")
         return unnamed
-
-    def _commit(self, name: ModelName, content: bytes) -> str | None:
-        before = self._writer.digest_of(name)
-        self._writer.commit(name, content)
-        return before if before and not self._writer.is_named(before) else None
 
     async def _is_there(self, blob: Descriptor, report: Report) -> bool:
         path = await self._in_thread(self._writer.find, blob.digest)
