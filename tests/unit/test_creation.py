@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import struct
 from pathlib import Path
 from typing import Any
@@ -379,6 +380,25 @@ async def test_a_hostile_model_of_the_library_becomes_no_other(shop: Workshop) -
     ollama.add("registry.ollama.ai/library/none/latest", None)
     assert "model 'bad:latest' cannot be used" in (await refused(shop, from_model="bad")).message
     assert "has no GGUF file" in (await refused(shop, from_model="none")).message
+
+
+async def test_a_model_whose_weights_are_something_else_becomes_no_other(
+    shop: Workshop, tmp_path: Path
+) -> None:
+    projector = small_gguf(tmp_path / "projector.gguf", "clip").read_bytes()
+    Ollama(shop.root).add("registry.ollama.ai/library/eyes/latest", projector)
+    error = await refused(shop, from_model="eyes")
+    assert error.code is Code.INVALID_REQUEST
+    assert "model 'eyes:latest' cannot be used: its weights are a projector" in error.message
+
+
+async def test_a_model_of_too_many_files_becomes_no_other(shop: Workshop, weights: str) -> None:
+    await shop.make("base", files={"x": weights})
+    manifest = shop.manifest("base")
+    manifest["layers"] += [dict(manifest["layers"][0], mediaType=MEDIA + "adapter")] * 40
+    path = shop.root / "manifests/registry.ollama.ai/library/base/latest"
+    path.write_text(json.dumps(manifest))
+    assert "more than 32 files" in (await refused(shop, from_model="base")).message
 
 
 async def test_a_model_that_has_the_name_is_replaced_and_its_own_blobs_go(

@@ -155,7 +155,10 @@ async def _quantized(part: Part, level: str, writer: Writer, hold: Hold, report:
 def _config(parts: Sequence[Part], texts: Texts, base: Config) -> Config:
     """What the model is, as its files say, else as the model says that it was made of."""
     known = [part.facts for part in parts if part.facts]
-    weights = next(facts for facts in reversed(known) if facts.kind == "model")
+    # As loaders do: what a layer is called counts, and of several weights the last ones.
+    weights = next(
+        part.facts for part in reversed(parts) if part.layer.kind == "model" and part.facts
+    )
     quantization = weights.quantization
     return Config(
         format="gguf",

@@ -63,6 +63,8 @@ async def parts_of_layers(
 
     Raises `PronkError` where a file of it cannot be used.
     """
+    if sum(layer.kind in GGUF_KINDS for layer in layers) > MAX_FILES:
+        raise _invalid(f"model '{name}' cannot be used: it has more than {MAX_FILES} files")
     parts: list[Part] = []
     for each in layers:
         hold.add(each.digest)
@@ -75,6 +77,8 @@ async def parts_of_layers(
         except Damaged as error:
             raise damaged(name, error) from None
         facts = await inspect(path, f"model '{name}'")
+        if layer.kind == "model" and facts.kind != "model":
+            raise _invalid(f"model '{name}' cannot be used: its weights are a {facts.kind}")
         parts.append(Part(layer, path, facts))
     return parts
 
