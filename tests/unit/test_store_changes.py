@@ -374,6 +374,34 @@ async def test_the_end_of_one_call_is_nobody_elses_business(
     assert gated.ended == []
 
 
+async def test_who_waits_for_a_change_that_broke_off_from_within_is_told(
+    gated: Gated, frontend: Frontend
+) -> None:
+    gated.result = asyncio.CancelledError()
+    gated.gate.set()
+    error = await refused(frontend, PullModel(call(), "phi"))
+    assert error.code is Code.UNAVAILABLE
+    gated.result = None
+    order = PullModel(call(), "phi")
+    assert await frontend.ask(order, *ENDS) == Changed(order.call)
+
+
+async def test_what_a_change_says_when_the_process_ends_reaches_nobody(
+    make_store: MakeStore, frontend: Frontend
+) -> None:
+    gated = Gated()
+    store = make_store({PullModel: gated})
+    gated.may_end.clear()
+    frontend.send(PullModel(call(), "phi"))
+    await until(lambda: gated.begun)
+    store.close()
+    assert gated.report
+    gated.report("writing manifest")  # does not raise, though the socket is closed
+    gated.may_end.set()
+    await store.wait_closed()
+    assert gated.ended == ["phi"]
+
+
 async def test_nobody_is_told_of_changes_that_end_with_the_process(
     make_store: MakeStore, frontend: Frontend
 ) -> None:

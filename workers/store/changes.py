@@ -211,6 +211,10 @@ class Changes:
         change.teller.close()
         if self._changes.get(change.key) is change:
             del self._changes[change.key]
+        if change.listeners:
+            # It was cancelled by itself, from within: nobody may wait for it for ever.
+            failure = Failure(Code.UNAVAILABLE, "the change was broken off; try again", 1.0)
+            self._end(change, lambda call: CallFailed(call, failure))
 
     def _end(self, change: _Change, answer: Callable[[str], Any]) -> None:
         if self._closed:
@@ -225,7 +229,8 @@ class Changes:
 
     def _tell(self, caller: Caller, progress: Callable[[str], Progress]) -> None:
         peer, call = caller
-        self._post(peer, progress(call))
+        if not self._closed:
+            self._post(peer, progress(call))
 
     def _look_later(self) -> None:
         self._look_at = time.monotonic() + _LOOK_SECONDS
