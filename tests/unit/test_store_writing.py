@@ -232,6 +232,17 @@ def test_what_somebody_holds_or_has_staged_is_not_pruned(
     assert {path.name for path in staged.iterdir()} == blob_names(b"staged")
 
 
+def test_what_is_added_to_a_hold_that_was_closed_is_not_held_for_ever(
+    ollama: Ollama, writer: Writer, weights: bytes
+) -> None:
+    with writer.hold() as hold:
+        pass
+    hold.add(digest_of(weights))  # by the thread of a change that was cancelled
+    written(writer, "phi", weights)
+    writer.delete(PHI_NAME)
+    assert writer.find(digest_of(weights)) is None
+
+
 def test_what_another_one_holds_stays_staged_until_it_is_let_go(
     ollama: Ollama, writer: Writer, weights: bytes
 ) -> None:

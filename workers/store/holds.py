@@ -33,17 +33,24 @@ class Holds:
 
 
 class Hold:
-    """Blobs that nobody prunes while this is open."""
+    """Blobs that nobody prunes while this is open. For many threads."""
 
     def __init__(self, holds: Holds) -> None:
         self._holds = holds
+        self._lock = threading.Lock()
         self._digests: set[str] = set()
+        self._closed = False
 
     def add(self, digest: str) -> None:
-        """Holds one more blob, whether it is there yet or not."""
-        if digest not in self._digests:
-            self._digests.add(digest)
-            self._holds.change(digest, 1)
+        """Holds one more blob, whether it is there yet or not.
+
+        Nothing once it was closed: a thread may still be at work for a change that was cancelled,
+        and what it adds would be held for ever.
+        """
+        with self._lock:
+            if digest not in self._digests and not self._closed:
+                self._digests.add(digest)
+                self._holds.change(digest, 1)
 
     def __enter__(self) -> Hold:
         return self
@@ -54,5 +61,7 @@ class Hold:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        while self._digests:
-            self._holds.change(self._digests.pop(), -1)
+        with self._lock:
+            self._closed = True
+            while self._digests:
+                self._holds.change(self._digests.pop(), -1)
