@@ -127,6 +127,13 @@ async def test_compressed_answers_are_refused(coding: str) -> None:
             assert "compressed" in (await refused(asked)).message
 
 
+@pytest.mark.parametrize("coding", ["", "identity", "aws-chunked"])
+async def test_a_coding_that_compresses_nothing_is_borne_with(coding: str) -> None:
+    plain = web.Response(body=BLOB, headers={"Content-Encoding": coding})
+    async with small_server(answers(plain)) as server, repository(server.host) as repo:
+        assert await read(repo) == BLOB
+
+
 async def test_a_blob_and_its_parts() -> None:
     async def whole(request: web.Request) -> web.StreamResponse:
         if "Range" not in request.headers:

@@ -28,6 +28,10 @@ from .failures import CertificateUnknown, ConnectionBroken, NoTls, failed, print
 READ_AHEAD = 512 * 1024
 """Bytes that a connection may be ahead of who reads from it."""
 
+_PLAIN = ("", "identity", "aws-chunked")
+"""Content-Encodings of what is not compressed. The last one is how a blob once came to an object
+store, and some say so with what they send."""
+
 FAULTS = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
 """What can come out of aiohttp."""
 
@@ -168,7 +172,7 @@ class Transport:
         except FAULTS as error:
             raise self.in_words(hop, error) from None
         try:
-            if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+            if response.headers.get("Content-Encoding", "").strip().lower() not in _PLAIN:
                 raise failed(f"{hop.host} sent compressed data, which nobody asked for")
             yield response
         finally:
