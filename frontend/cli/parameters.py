@@ -11,7 +11,8 @@ _KINDS: dict[str, type] = {
     **dict.fromkeys(("stop", "dry_sequence_breakers"), list),
     **dict.fromkeys(
         (
-            *("num_ctx", "num_keep", "num_predict", "num_batch", "num_gpu", "main_gpu"),
+            *("num_ctx", "num_keep", "num_predict", "draft_num_predict", "num_batch"),
+            *("num_gpu", "main_gpu"),
             *("num_thread", "num_parallel", "seed", "top_k", "repeat_last_n", "mirostat"),
             *("dry_allowed_length", "dry_penalty_last_n", "num_gqa"),
         ),

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
+from pronk.frontend.cli import parameters as words
 from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.messages.changes import ModelMessage
 from pronk.protocol.messages.generation import SamplingOptions
 from pronk.protocol.names import ModelName
 from pronk.workers.store.builtin import BuiltinModel
 from pronk.workers.store.creating.gguf_check import FileFacts, Kind
-from pronk.workers.store.creating.parameters import typed
+from pronk.workers.store.creating.parameters import parameter_names, typed
 from pronk.workers.store.creating.parts import Part, assembled
 from pronk.workers.store.layout import Layer
 from pronk.workers.store.report import Report
@@ -448,3 +449,7 @@ def accepted(name: str, given: Any) -> bool:
         assert "there is no parameter" not in error.message  # noqa: PT017
         return False
     return True
+
+
+def test_the_command_line_knows_the_same_parameters() -> None:
+    assert words.names() == parameter_names()

@@ -88,7 +88,7 @@ class TransferRequest(_Streamed):
 class _Message(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
 
-    role: Annotated[Literal["system", "user", "assistant", "tool"], BeforeValidator(_lower)]
+    role: Annotated[Literal["system", "user", "assistant"], BeforeValidator(_lower)]
     content: Text = ""
 
 
@@ -125,9 +125,7 @@ class CreateRequest(_Streamed):
             template=self.template or None,
             system=self.system or None,
             license=tuple(text for text in self.license if text),
-            parameters={
-                name: value for name, value in (self.parameters or {}).items() if value is not None
-            },
+            parameters=self.parameters or {},  # None among them takes one away
             messages=tuple(
                 ModelMessage(message.role, message.content) for message in self.messages or ()
             ),

@@ -56,6 +56,11 @@ def typed(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
+def parameter_names() -> list[str]:
+    """Every parameter that can be set."""
+    return sorted(_KINDS)
+
+
 def merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """A model's parameters with others in their place, in the order in which Ollama has them."""
     both = {**base, **given}
