@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from ...protocol.errors import Code, PronkError
-from ...protocol.settings import Settings, config_file, is_in_environment
+from ...protocol.settings import Settings, config_file, is_in_environment, variables_of
 from ...protocol.state import StateDirectory
 
 SOURCE = Path(__file__).parents[2] / "supervisord.conf"
@@ -28,8 +28,12 @@ _RENDERED = ("host", "models", "state", "workers", "frontends")
 """Settings that the file of the programs is made of, or that depend on whose home directory and
 which working directory it is: they are written down wherever they come from."""
 
+_SECRET = "registries"
+"""The setting that may hold passwords."""
+
 _FRONTENDS = "fcgi-program:pronk-frontend"
 _WORKERS = "program:pronk-worker"
+_STORE = "program:pronk-store"
 _PLACEHOLDER = re.compile(r"%\(ENV_(PRONK_[A-Z]+)\)s")
 _UNSPEAKABLE = re.compile(r"[\r\n\0]|\s[;#]|^\s|\s$")
 
@@ -83,6 +87,11 @@ def render_for_serve(settings: Settings) -> str:
         "stderr_logfile_maxbytes": "1MB",
         "stderr_logfile_backups": "1",
     }
+    if nothing := ",".join(f'{variable}="{{}}"' for variable in _given(_SECRET)):
+        # Passwords and tokens are for the store alone: workers run what strangers have made.
+        for section in config.sections():
+            if section not in ("supervisord", _STORE):
+                config[section]["environment"] = nothing
     return _text(config, f"; Written by `pronk serve` from {SOURCE.name}; edits are lost.\n\n")
 
 
@@ -151,6 +160,12 @@ def _programs(settings: Settings, environment: str) -> configparser.RawConfigPar
         config.remove_section(_FRONTENDS)
         config[_FRONTENDS.removeprefix("fcgi-")] = frontends
     return config
+
+
+def _given(name: str) -> list[str]:
+    """The variables that set a field, as they are written in the environment."""
+    wanted = {variable.lower() for variable in variables_of(name)}
+    return [variable for variable in os.environ if variable.lower() in wanted]
 
 
 def _variable(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import logging
 import threading
@@ -11,7 +12,7 @@ import keyring
 import pytest
 
 from pronk.frontend.cli.documentation import describe
-from pronk.frontend.cli.rendering import render_for_host
+from pronk.frontend.cli.rendering import render_for_host, render_for_serve
 from pronk.protocol.errors import PronkError
 from pronk.protocol.registries import RegistryAccess, canonical_host
 from pronk.protocol.settings import Settings, load_settings
@@ -114,6 +115,23 @@ def test_no_page_or_file_of_ours_shows_a_secret(monkeypatch: pytest.MonkeyPatch)
         assert "s3cret" not in text
     with pytest.raises(PronkError, match="PRONK_REGISTRIES"):
         render_for_host(settings, "nobody")
+
+
+def test_no_process_but_the_store_gets_the_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRONK_STATE", str(tmp_path))
+    monkeypatch.setenv("PRONK_REGISTRIES", json.dumps({HOST: {"token": "s3cret"}}))
+    text = render_for_serve(load_settings())
+    assert "s3cret" not in text
+    config = configparser.RawConfigParser()
+    config.read_string(text)
+    for section in config.sections():
+        kept = section in ("supervisord", "program:pronk-store")
+        hidden = config.get(section, "environment", fallback="") == 'PRONK_REGISTRIES="{}"'
+        assert hidden is not kept, section
+    monkeypatch.setenv("PRONK_REGISTRIES", "{}")  # as those processes have it
+    assert load_settings().registries == {}
 
 
 def test_what_is_not_secret_may_be_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
