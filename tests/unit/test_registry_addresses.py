@@ -65,6 +65,10 @@ def test_an_address_of_a_private_network_is_near(address: str) -> None:
         "::ffff:169.254.169.254",
         "64:ff9b::169.254.169.254",
         "2002:a9fe:a9fe::",
+        "192.0.0.192",
+        "100.100.100.200",
+        "168.63.129.16",
+        "fd00:ec2::254",
     ],
 )
 def test_an_address_that_no_registry_can_have_leads_nowhere(address: str) -> None:

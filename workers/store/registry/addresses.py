@@ -16,6 +16,12 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 _UNICAST = ipaddress.ip_network("2000::/3")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_METADATA = tuple(
+    ipaddress.ip_network(network)
+    for network in ("192.0.0.0/24", "100.100.100.200", "168.63.129.16", "fd00:ec2::254")
+)
+"""Where clouds keep what their hosts are told, passwords among it, on addresses that look like any
+other; link-local ones are refused as such."""
 
 
 class Reach(Enum):
@@ -26,8 +32,8 @@ class Reach(Enum):
     NEAR = "private"
     """This host, or a private network."""
     NOWHERE = "unusable"
-    """Nothing that a registry may stand on: link-local (where clouds keep their metadata),
-    multicast, unspecified, reserved."""
+    """Nothing that a registry may stand on: link-local and other addresses where clouds keep their
+    metadata, multicast, unspecified, reserved."""
 
 
 class AddressRefused(OSError):
@@ -46,6 +52,8 @@ def reach_of(address: str) -> Reach:
     # In older Pythons ::1 is reserved, too.
     unusable = ip.is_link_local or ip.is_multicast or ip.is_unspecified
     if unusable or (ip.is_reserved and not ip.is_loopback):
+        return Reach.NOWHERE
+    if any(ip in network for network in _METADATA):
         return Reach.NOWHERE
     if isinstance(ip, ipaddress.IPv4Address) and int(ip) >> 24 == 0:
         return Reach.NOWHERE
