@@ -29,6 +29,7 @@ class Workshop:
 
     root: Path
     builtin: BuiltinModel | None = None
+    quantizing: asyncio.Lock | None = None
     lines: list[tuple[str, str, int | None, int | None]] = field(default_factory=list)
     """What was reported of the last creation."""
     pulled: list[str] = field(default_factory=list)
@@ -70,6 +71,7 @@ class Workshop:
             pull=self.pull,
             report=report,
             builtin=self.builtin,
+            quantizing=self.quantizing,
         )
 
     async def pull(self, name: ModelName, report: Report) -> None:

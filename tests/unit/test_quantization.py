@@ -12,6 +12,7 @@ import pytest
 from pronk.protocol.errors import Code, PronkError
 from pronk.workers.store.creating.levels import file_type, parse_level
 from pronk.workers.store.gguf_metadata import read_header
+from support.calls import until
 from support.creating import Workshop
 from support.gguf_files import small_gguf
 from support.models import write_reciting_model
@@ -55,6 +56,21 @@ async def test_a_model_is_quantized_and_says_how_far_it_is(shop: Workshop, weigh
     assert len(set(done)) > 2
     assert shop.statuses[-4] == f"creating new layer {model['digest']}"
     assert unfinished(shop) == []
+
+
+async def test_one_model_is_quantized_after_the_other(shop: Workshop, weights: str) -> None:
+    shop.quantizing = asyncio.Lock()
+    await shop.quantizing.acquire()  # by another one
+    task = asyncio.create_task(shop.make("small", files={"x": weights}, quantize="q8_0"))
+    await until(lambda: "quantizing F32 model to Q8_0" in shop.statuses)
+    assert unfinished(shop) == []
+    assert not [
+        child for child in psutil.Process().children() if "quantize_file" in str(child.cmdline())
+    ]
+    shop.quantizing.release()
+    await task
+    assert shop.config("small")["file_type"] == "Q8_0"
+    assert not shop.quantizing.locked()
 
 
 async def test_a_model_that_is_so_already_stays_as_it_is(shop: Workshop, weights: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,6 +35,7 @@ class Deliveries:
         self._builtin = builtin
         self._registry = registry
         self._puller = puller
+        self._quantizing = asyncio.Lock()
 
     def runs(self) -> Mapping[type[Any], Run]:
         """What is to be done for orders of each kind, as far as it is done here."""
@@ -63,6 +65,7 @@ class Deliveries:
             pull=self._pull_base,
             report=report,
             builtin=self._builtin,
+            quantizing=self._quantizing,
         )
 
     async def _pull_base(self, name: ModelName, report: Report) -> None:

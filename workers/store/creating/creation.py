@@ -44,11 +44,13 @@ async def create(
     pull: Pull,
     report: Report,
     builtin: BuiltinModel | None = None,
+    quantizing: asyncio.Lock | None = None,
 ) -> str | None:
     """Makes the model that `order` describes; one that has its name is replaced. Returns the digest
     of that one, if no other name stands for it.
 
-    A model to make it of that is not there is pulled. Raises `PronkError`; can be cancelled.
+    A model to make it of that is not there is pulled. Those that share a lock `quantizing` do so
+    one after the other. Raises `PronkError`; can be cancelled.
     """
     name = parse_name(order.name)
     check_files(order)
@@ -68,7 +70,8 @@ async def create(
         adapters = await parts_of_files(order.adapters, writer, hold, report)
         parts = assembled(inherited, files, adapters)
         if level:
-            parts = [await _quantized(part, level, writer, hold, report) for part in parts]
+            turns = quantizing or asyncio.Lock()
+            parts = [await _quantized(part, level, writer, hold, turns, report) for part in parts]
         config = _config(parts, texts, base.config if base else Config())
         statuses, manifest = await asyncio.to_thread(
             _written, parts, texts, config, library, writer, hold
@@ -122,7 +125,9 @@ def _without_success(report: Report) -> Report:
     return passed_on
 
 
-async def _quantized(part: Part, level: str, writer: Writer, hold: Hold, report: Report) -> Part:
+async def _quantized(
+    part: Part, level: str, writer: Writer, hold: Hold, turns: asyncio.Lock, report: Report
+) -> Part:
     """The part with its weights quantized, where it has weights that are not so already."""
     facts, source = part.facts, part.path
     if part.layer.kind != "model" or not facts or not source or facts.quantization == level:
@@ -139,9 +144,10 @@ async def _quantized(part: Part, level: str, writer: Writer, hold: Hold, report:
         status = f"quantizing {facts.quantization} model to {level}"
         report(status, f"sha256:{part.layer.digest}", size, min(done, size))
 
-    async with _scratch(writer) as directory:
+    progress(0)
+    # Each takes all cores, and memory for whole tensors.
+    async with turns, _scratch(writer) as directory:
         target = directory / "weights"
-        progress(0)
         await quantize(source, target, level, require_room=writer.require_room, progress=progress)
         quantized = await inspect(target, "what became of the model")
         digest = await digest_of(target)
