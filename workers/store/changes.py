@@ -197,7 +197,8 @@ class Changes:
             failure = Failure.of(error)
             self._end(change, lambda call: CallFailed(call, failure))
         except asyncio.CancelledError:
-            _log.info("%s: ended, because nobody waits for it", kind)
+            why = "this process ends" if self._closed else "nobody waits for it"
+            _log.info("%s: ended, because %s", kind, why)
             raise
         except Exception:
             self._noted.exception(f"{kind} failed")
