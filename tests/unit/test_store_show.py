@@ -182,6 +182,17 @@ def test_the_parent_is_a_model_and_never_a_path(
     assert [model.details.parent_model for model in listed(catalog)] == [parent]
 
 
+def test_of_however_many_texts_of_a_kind_the_last_one_is_shown(
+    ollama: Ollama, catalog: Catalog, weights: bytes
+) -> None:
+    systems = [ollama.layer("system", b"%d" % number) for number in range(40)]
+    licenses = [ollama.layer("license", b"L%d" % number) for number in range(40)]
+    ollama.add(PHI, weights, *systems, *licenses)
+    shown = show(catalog, "phi")
+    assert shown.system == "39"
+    assert shown.license.split("\n") == [f"L{number}" for number in range(32)]
+
+
 def test_a_projector_that_is_no_gguf_is_shown_without_its_metadata(
     ollama: Ollama, catalog: Catalog, weights: bytes
 ) -> None:

@@ -16,8 +16,8 @@ from .gguf_metadata import Header, InvalidGGUF, read_header
 from .layout import Library, StoredModel
 from .modelfile import TEXT_KINDS, Recipe, recipe_of
 
-_MAX_TEXTS = 32
-"""Layers of one kind that are read."""
+_MAX_LICENSES = 32
+"""That are read."""
 
 
 def show(
@@ -89,11 +89,11 @@ def _messages(recipe: Recipe) -> list[ModelMessage]:
 
 
 def _texts(model: StoredModel, library: Library) -> dict[str, list[str]]:
-    """The text layers by kind, in the manifest's order. Raises `Damaged`."""
+    """The text layers that count, by kind. Raises `Damaged`."""
     texts: dict[str, list[str]] = {}
-    for layer in model.layers:
-        if layer.kind in TEXT_KINDS:
-            found = texts.setdefault(layer.kind, [])
-            if len(found) < _MAX_TEXTS:
-                found.append(library.text(layer))
+    for kind in TEXT_KINDS:
+        layers = [layer for layer in model.layers if layer.kind == kind]
+        counting = layers[:_MAX_LICENSES] if kind == "license" else layers[-1:]
+        if counting:
+            texts[kind] = [library.text(layer) for layer in counting]
     return texts
