@@ -18,7 +18,7 @@ from pronk.frontend.dialects.ollama.requests import (
     ShowRequest,
     parse,
 )
-from pronk.frontend.operations.prompts import check_bounds
+from pronk.frontend.operations.prompts import check_bounds, estimate_cost, prompt_parts
 from pronk.protocol.codec import decode, encode
 from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.messages.fields import MAX_IMAGE
@@ -404,3 +404,54 @@ def test_the_number_of_images_is_bounded() -> None:
     halves = [{"role": "user", "images": images[:600]}] * 2
     with pytest.raises(PronkError, match="at most 1024 are taken in all messages"):
         check_bounds(chat(messages=halves).generation())
+
+
+JSON_OBJECTS = st.dictionaries(st.text(max_size=5), ANY_JSON, max_size=4)
+LOOSE_CALLS = st.fixed_dictionaries(
+    {},
+    optional={
+        "id": st.none() | st.text(max_size=5) | ANY_JSON,
+        "function": st.fixed_dictionaries(
+            {"name": st.text(max_size=5)},
+            optional={
+                "arguments": JSON_OBJECTS | JSON_OBJECTS.map(json.dumps) | ANY_JSON,
+                "index": ANY_JSON,
+            },
+        ),
+    },
+)
+LOOSE_MESSAGES = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "Assistant", "tool", "system"])},
+    optional={
+        "content": st.none() | st.text(max_size=5),
+        "thinking": st.none() | st.text(max_size=5),
+        "tool_calls": st.none() | st.lists(LOOSE_CALLS, max_size=3),
+        "tool_name": st.none() | st.text(max_size=5),
+        "tool_call_id": st.none() | st.text(max_size=5),
+        "images": st.none() | st.lists(st.sampled_from(["eA==", "eA", "data:,x"]), max_size=2),
+    },
+)
+LOOSE_TOOLS = st.fixed_dictionaries(
+    {"function": st.fixed_dictionaries({"name": st.text(max_size=5)}) | JSON_OBJECTS},
+    optional={"type": st.sampled_from(["function", "", None, "other"]), "x": ANY_JSON},
+)
+
+
+@given(st.lists(LOOSE_MESSAGES, max_size=3), st.lists(LOOSE_TOOLS, max_size=3))
+@settings(deadline=None)
+def test_whatever_is_accepted_reaches_the_worker_as_it_is(
+    messages: list[dict[str, Any]], tools: list[dict[str, Any]]
+) -> None:
+    if error := refused(lambda: chat(messages=messages, tools=tools)):
+        assert error.code is Code.INVALID_REQUEST
+        assert len(error.message) < 500
+        return
+    asked = chat(messages=messages, tools=tools).generation()
+    check_bounds(asked)
+    body = GenerateBody(
+        Kind.CHAT, SamplingOptions(), messages=list(asked.messages), tools=list(asked.tools)
+    )
+    assert decode(encode(body)) == body
+    parts = prompt_parts(asked)
+    assert len(parts) == len(messages) + bool(tools)
+    assert estimate_cost(asked, parts) > len(parts)
