@@ -11,6 +11,7 @@ from pronk.protocol.codec import encode
 from pronk.protocol.messages.failure import Failure
 from pronk.protocol.messages.generation import (
     Caller,
+    Chunk,
     FinishReason,
     Generate,
     GenerateBody,
@@ -23,6 +24,7 @@ from pronk.workers.inference.context import ContextPlan
 from pronk.workers.inference.engine import Engine, Step
 from pronk.workers.inference.llama import Model
 from pronk.workers.inference.preparation import Preparation, Prepared
+from pronk.workers.inference.reading import Reading
 from pronk.workers.parts import Parts
 
 DIGEST = "d" * 64
@@ -34,6 +36,8 @@ class Run:
 
     prepared: Prepared
     pieces: list[str] = field(default_factory=list[str])
+    """The text that came with each token."""
+    chunks: list[Chunk] = field(default_factory=list[Chunk])
     logprobs: list[PositionLogprobs | None] = field(default_factory=list[PositionLogprobs | None])
     failure: Failure | None = None
     left: bool = False
@@ -70,6 +74,8 @@ class Bench:
         cache_memory: int = 1 << 26,
         adapters: Sequence[Path] = (),
         opening: Opening = NO_OPENING,
+        template: str | None = None,
+        reading: Reading | None = None,
         parameters: dict[str, Any] | None = None,
         **plan: Any,
     ) -> None:
@@ -83,7 +89,8 @@ class Bench:
             can_shift=self.engine.context.can_shift,
             max_body=1 << 26,
             parameters=parameters or {},
-            parts=Parts(opening, None, tuple(adapters)),
+            parts=Parts(opening, template, tuple(adapters)),
+            reading=reading,
         )
         self.steps = 0
         self._runs: dict[tuple[str, int], Run] = {}
@@ -128,7 +135,9 @@ class Bench:
             run = self._runs[sampled.key]
             if run.reason:
                 continue
-            run.pieces.append(run.prepared.answer.accept(sampled.token))
+            chunks = run.prepared.answer.chunks(sampled.key, sampled.token)
+            run.chunks += chunks
+            run.pieces.append("".join(chunk.text for chunk in chunks))
             run.logprobs.append(sampled.logprobs)
             run.first_step = self.steps if run.first_step is None else run.first_step
             if run.reason and sampled.key not in dict(step.left):

@@ -93,7 +93,7 @@ class Catalog:
             name=model.name.display,
             digest=model.digest,
             capabilities=capabilities_of(
-                self._facts_or_none(model), template_fills=self._template_fills(model)
+                self._facts_or_none(model), ["insert"] if self._template_fills(model) else []
             ),
         )
 

@@ -43,7 +43,7 @@ def show(
         license="\n".join(recipe.licenses),
         details=details_of(model, facts),
         model_info=info,
-        capabilities=capabilities_of(facts, template_fills=fills_gaps(recipe.template)),
+        capabilities=capabilities_of(facts, ["insert"] if fills_gaps(recipe.template) else []),
         modified_at=model.modified_at,
         tensors=[
             {"name": tensor.name, "type": tensor.type, "shape": tensor.shape}
