@@ -83,6 +83,7 @@ def _derive(rendering: Rendering) -> Format:
         content=content,
         calls=calls,
         lead=lead,
+        end=end_of_turn,
         tools=offered,
         mixed=mixed,
     )
@@ -101,10 +102,12 @@ def _end_of_turn(plain: Answer | None, one: Answer | None) -> str:
         return ""
     after = plain.text.partition(CONTENT)[2]
     if one is None:
-        return after
+        return after.strip()
     if RESULT not in one.text and LATER not in plain.text:
         same = common_end(after, one.text)
-        return after[len(after) - same :].strip()
+        end = after[len(after) - same :].strip()
+        marker = ANSWERED.match(end)  # what follows may belong to the next message already
+        return marker[0] if marker else end
     found = [each[0] for each in ANSWERED.finditer(after)]
     return next((each for each in found if each in one.text), "")
 

@@ -102,6 +102,8 @@ class Format:
     calls: Calls | None = None
     lead: str = ""
     """The end of the prompt where that is the beginning of a marker already."""
+    end: str = ""
+    """What a template writes behind an answer, if anything. No answer has it in it."""
     tools: bool = False
     """Whether tools can be offered to the model."""
     mixed: bool = False

@@ -175,9 +175,9 @@ class Answer:
 class Probing:
     """Renders one template, a bounded number of times. What fails is None."""
 
-    def __init__(self, rendering: Rendering, *, tools: bool = True) -> None:
+    def __init__(self, rendering: Rendering) -> None:
         self._rendering = rendering
-        self._tools = [probe.tool() for probe in PROBES] if tools else []
+        self._tools = [probe.tool() for probe in PROBES]
         self._left = _RENDERINGS
         self._known: dict[Any, str | None] = {}
 
@@ -224,13 +224,22 @@ class Probing:
                 return None
             self._left -= 1
             offered = self._tools if tools else []
-            try:
-                self._known[key] = self._rendering.render(
-                    turns, tools=offered, think=think, add_generation_prompt=generates
-                )
-            except (PronkError, GoTemplateError, Complaint, Broken):
-                self._known[key] = None
+            self._known[key] = attempt(self._rendering, turns, offered, think, generates)
         return self._known[key]
+
+
+def attempt(
+    rendering: Rendering,
+    turns: Sequence[Turn],
+    tools: Sequence[Mapping[str, Any]],
+    think: Think,
+    generates: bool,
+) -> str | None:
+    """What a template writes; None where it refuses or fails."""
+    try:
+        return rendering.render(turns, tools=tools, think=think, add_generation_prompt=generates)
+    except (PronkError, GoTemplateError, Complaint, Broken):
+        return None
 
 
 def common_start(one: str, other: str) -> int:
