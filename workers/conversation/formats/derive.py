@@ -77,7 +77,7 @@ def _derive(rendering: Rendering) -> Format:
     if plain is not None and content == Markers():
         content = _content(plain, reasoning, lead, end_of_turn)
     both = probing.answer(CONTENT, calls=(FIRST,), tools=tools) if calls else None
-    mixed = both is not None and calls is not None and calls.rendered
+    said = _up_to(both.text, end_of_turn) if both else ""
     return Format(
         reasoning=reasoning,
         content=content,
@@ -85,7 +85,7 @@ def _derive(rendering: Rendering) -> Format:
         lead=lead,
         end=end_of_turn,
         tools=offered,
-        mixed=mixed,
+        mixed=CONTENT in said and FIRST.name in said,
     )
 
 
@@ -120,5 +120,8 @@ def _content(
     before, _, after = text.partition(CONTENT)
     if not (lead + before).strip():
         return Markers()
-    end = after.partition(end_of_turn)[0] if end_of_turn else ""
-    return Markers(lead + before.lstrip(), end)
+    return Markers(lead + before.lstrip(), _up_to(after, end_of_turn) if end_of_turn else "")
+
+
+def _up_to(text: str, end: str) -> str:
+    return text.partition(end)[0] if end else text

@@ -11,6 +11,10 @@ from enum import StrEnum
 from typing import Any
 
 
+HARMONY = ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>")
+"""Where an answer consists of messages on channels."""
+
+
 @dataclass(frozen=True, slots=True)
 class Markers:
     """What stands before and after something. Both may be empty."""
@@ -29,6 +33,8 @@ class Reasoning:
     """Whether a request can turn it on or off."""
     levels: bool = False
     """Whether a request can say how much."""
+    opens: tuple[str, ...] = ()
+    """When the prompt itself begins it: `default`, `on`, `off`, as a request has it."""
 
 
 class Syntax(StrEnum):
@@ -128,6 +134,23 @@ class Format:
             return False
         return prompt.rstrip().endswith(self.reasoning.start.strip())
 
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """Every text that an answer is read by. Where one is, or has in it, a control token of
+        the model, that token has to reach the parser as text.
+        """
+        texts = [self.lead, self.content.start, self.content.end]
+        if self.reasoning:
+            texts += [self.reasoning.start, self.reasoning.end]
+        if calls := self.calls:
+            texts += [calls.section.start, calls.section.end, calls.each.start, calls.each.end]
+            texts += [calls.separator, *calls.between]
+            if parameter := calls.parameter:
+                texts += [parameter.start, parameter.middle, parameter.end, parameter.separator]
+                texts += [parameter.other_middle]
+        texts += HARMONY if self.harmony else ()
+        return tuple(dict.fromkeys(filter(None, map(str.strip, texts))))
+
     def to_json(self) -> dict[str, Any]:
         """Plain data; `from_json` reads it."""
         return asdict(self)
@@ -137,7 +160,8 @@ class Format:
         """Raises `TypeError`, `KeyError` or `ValueError` where it was not `to_json` that wrote."""
         values = dict(data)
         if values["reasoning"] is not None:
-            values["reasoning"] = Reasoning(**values["reasoning"])
+            reasoning = values["reasoning"]
+            values["reasoning"] = Reasoning(**reasoning | {"opens": tuple(reasoning["opens"])})
         values["content"] = Markers(**values["content"])
         if values["calls"] is not None:
             values["calls"] = _calls(values["calls"])

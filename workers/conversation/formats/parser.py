@@ -55,7 +55,9 @@ class AnswerParser:
         self._start = form.reasoning.start.strip() if form.reasoning else ""
         self._thinks = opened and bool(self._end)
         self._know(_markers(form, self._calls))
-        self._text = form.lead.strip() if self._markers and not self._thinks else ""
+        lead = form.lead.strip()
+        self._text = lead if lead in self._markers and not self._thinks else ""
+        self._lead = self._text
         self._reader: CallReader | None = None
         self._space = ""
         self._at_start = True
@@ -157,6 +159,8 @@ class AnswerParser:
             self._act(means, before, found[0], text[found.end() :], said)
             return True
         keep = len(text) if self._ended else self._certain(text)
+        if text == self._lead and self._ended:  # the answer is empty
+            text, keep = "", 0
         self._tell(text[:keep], said)
         self._text = text[keep:]
         return False
@@ -185,6 +189,7 @@ class AnswerParser:
             return
         self._tell(before.rstrip(), said)
         self._text = after
+        self._lead = ""
         self._thinks = means is _Means.REASONING
         self._at_start = self._drops_space = True
 
@@ -226,6 +231,7 @@ class AnswerParser:
             said += reader.found
             reader.found.clear()
             self._space = ""
+            self._lead = ""
             self._said_any = True
             self._at_start = self._drops_space = True
 
@@ -244,14 +250,21 @@ class AnswerParser:
         else:
             marker = self._any.match(rest)
             length = marker.end() if marker else 1
-            self._tell(self._space + rest[:length], said)
-            rest = rest[length:]
-        self._space = ""
+            shown, rest = rest[:length], rest[length:]
+            self._tell(self._space + shown.removeprefix(self._lead), said)
+        self._space = self._lead = ""
         if self._ended:
             self._attempts -= 1
             if not self._attempts:
                 self._know({})
         self._text = rest
+
+
+def _whole(text: str) -> str:
+    """A marker without white space, but for what ends a word: `all` is not `allow`."""
+    text = text.lstrip()
+    bare = text.rstrip()
+    return text[: len(bare) + 1] if bare[-1:].isalnum() else bare
 
 
 def _markers(form: Format, calls: Calls | None) -> dict[str, _Means]:
@@ -267,7 +280,7 @@ def _markers(form: Format, calls: Calls | None) -> dict[str, _Means]:
         markers.setdefault(form.reasoning.end.strip(), _Means.SILENT)
     for text in (form.content.start, form.content.end):
         if text.strip():
-            markers.setdefault(text.strip(), _Means.SILENT)
+            markers.setdefault(_whole(text), _Means.SILENT)
     if calls:
         add(calls.section.start, _Means.SECTION)
         add(calls.each.start, _Means.CALL)

@@ -23,7 +23,12 @@ def read_reasoning(probing: Probing, tools: bool) -> tuple[Reasoning | None, Mar
     low, high = (probing.prompt(tools=tools, think=think) for think in ("low", "high"))
     switchable = prompts[2] is not None and prompts[2] != (prompts[1] or prompts[0])
     levels = None not in (low, high) and low != high
-    return Reasoning(markers.start, markers.end, switchable, levels), content
+    opens = tuple(
+        when
+        for when, prompt in zip(("default", "on", "off"), prompts, strict=True)
+        if prompt is not None and prompt.rstrip().endswith(markers.start.strip())
+    )
+    return Reasoning(markers.start, markers.end, switchable, levels, opens), content
 
 
 def _rendered(probing: Probing, tools: bool) -> Markers | None:
