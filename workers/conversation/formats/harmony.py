@@ -59,18 +59,16 @@ class HarmonyParser:
         return said
 
     def _step(self, said: list[Said]) -> bool:
-        return self._read_header(said) if self._header is not None else self._read_message(said)
+        return self._read_header() if self._header is not None else self._read_message(said)
 
-    def _read_header(self, said: list[Said]) -> bool:
+    def _read_header(self) -> bool:
         at = self._text.find(_MESSAGE)
-        if at < 0:
-            if not self._ended and self._is_header(self._text):
-                return False
-            if self._ended and self._is_header(self._text):
-                return False
+        if not self._begins_header() or (at if at >= 0 else len(self._text) - len(_MESSAGE)) > _HEADER:
             # The model left the header out: what it says is for the reader.
             self._header, self._call, self._thinks = None, None, False
             return True
+        if at < 0:
+            return False
         header, self._text = self._text[:at], self._text[at + len(_MESSAGE) :]
         channel = _CHANNEL.search(header)
         recipient = _RECIPIENT.search(header)
@@ -79,13 +77,11 @@ class HarmonyParser:
         self._thinks = bool(channel and channel[1] == "analysis") and self._call is None
         return True
 
-    def _is_header(self, text: str) -> bool:
-        """Whether this may be a header, or its beginning."""
-        rest = text.lstrip()
-        begins = ("<|channel|>", "<|start|>", "<|constrain|>", "<|message|>", "to=", *_ENDS)
-        return len(rest) <= _HEADER and any(
-            rest.startswith(each) or each.startswith(rest) for each in begins
-        )
+    def _begins_header(self) -> bool:
+        """Whether this may be a header, or the beginning of one."""
+        rest = self._text.lstrip()
+        begins = ("<|channel|>", "<|start|>", "<|constrain|>", _MESSAGE, "to=", *_ENDS)
+        return any(rest.startswith(each) or each.startswith(rest) for each in begins)
 
     def _read_message(self, said: list[Said]) -> bool:
         found = [(at, end) for end in _ENDS if (at := self._text.find(end)) >= 0]

@@ -53,7 +53,7 @@ class AnswerParser:
         self._reasoning = form.reasoning
         self._end = form.reasoning.end.strip() if form.reasoning else ""
         self._start = form.reasoning.start.strip() if form.reasoning else ""
-        self._thinks = opened and bool(self._end)
+        self._thinks = self._repeats = opened and bool(self._end)
         self._know(_markers(form, self._calls))
         lead = form.lead.strip()
         self._text = lead if lead in self._markers and not self._thinks else ""
@@ -116,14 +116,13 @@ class AnswerParser:
     # Reasoning
 
     def _think(self, said: list[Said]) -> bool:
-        text = self._text
-        if self._at_start:
-            text = text.lstrip()
-            if text.startswith(self._start) and not self._said_any:
-                text = text[len(self._start) :].lstrip()
-            elif self._start.startswith(text) and not self._ended and not self._said_any:
+        text = self._text.lstrip() if self._at_start else self._text
+        if self._repeats:  # what the prompt has already
+            if self._start.startswith(text) and text != self._start and not self._ended:
                 self._text = text
                 return False
+            self._repeats = False
+            text = text.removeprefix(self._start).lstrip()
         at = text.find(self._end)
         if at >= 0:
             self._say(Thinking(text[:at].rstrip()), said)
