@@ -16,14 +16,20 @@ _TURNS = """\
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|turn|>model\\n' }}PROMPT{% endif %}"""
 
-_TOOLS = "{%- if tools %}{{ '<|turn|>system\\nTools: ' + tools | tojson + '<|over|>\\n' }}{% endif %}"
+_TOOLS = (
+    "{%- if tools %}{{ '<|turn|>system\\nTools: ' + tools | tojson + '<|over|>\\n' }}{% endif %}"
+)
 
 
 def _chat(answer: str, prompt: str = "", head: str = _TOOLS) -> str:
     return head + _TURNS.replace("ANSWER", answer).replace("PROMPT", prompt)
 
 
-_THINK = "{%- if m.reasoning_content %}{{ '<think>\\n' + m.reasoning_content + '\\n</think>\\n\\n' }}{% endif %}"
+_THINK = (
+    "{%- if m.reasoning_content %}"
+    "{{- '<think>\\n' + m.reasoning_content + '\\n</think>\\n\\n' }}"
+    "{%- endif %}"
+)
 _TEXT = "{{- m.content or '' }}"
 _NO_THINKING = "{%- if enable_thinking is false %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}"
 
@@ -46,9 +52,11 @@ def _lit(text: str) -> str:
     return "{{- '" + text.replace("\n", "\\n") + "' }}"
 
 
-_TAGGED_OBJECT = _lit("<tool_call>\n") + (
-    """{{- '{"name": "' + f.name + '", "arguments": ' + f.arguments | tojson + '}' }}"""
-) + _lit("\n</tool_call>")
+_TAGGED_OBJECT = (
+    _lit("<tool_call>\n")
+    + ("""{{- '{"name": "' + f.name + '", "arguments": ' + f.arguments | tojson + '}' }}""")
+    + _lit("\n</tool_call>")
+)
 
 HERMES = _chat(_THINK + _TEXT + _calls(_TAGGED_OBJECT, between=_lit("\n")), _NO_THINKING)
 """ChatML with an object in tags, and reasoning that a request can turn off."""
@@ -57,7 +65,8 @@ FUNCTION_OBJECT = _chat(
     _TEXT
     + _calls(
         _lit("<call>")
-        + """{{- {"type": "function", "id": c.id, "function": {"name": f.name, "arguments": f.arguments | tojson}} | tojson }}"""
+        + """{%- set written = {"name": f.name, "arguments": f.arguments | tojson} %}"""
+        + """{{- {"type": "function", "id": c.id, "function": written} | tojson }}"""
         + _lit("</call>")
     )
 )
@@ -66,7 +75,8 @@ FUNCTION_OBJECT = _chat(
 LIST_WITH_IDS = _chat(
     _TEXT
     + _calls(
-        """{{- '{"name": "' + f.name + '", "arguments": ' + f.arguments | tojson + ', "id": "' + c.id + '"}' }}"""
+        """{{- '{"name": "' + f.name + '", "arguments": ' + f.arguments | tojson }}"""
+        """{{- ', "id": "' + c.id + '"}' }}"""
         "{%- if c.id | length != 9 %}{{ raise_exception('ids have 9 characters') }}{% endif %}",
         _lit("[TOOL_CALLS]["),
         _lit("]"),
@@ -190,7 +200,8 @@ ACTIONS = _chat(
     "{%- if m.reasoning_content %}"
     "{{- '<|START_THINKING|>' + m.reasoning_content + '<|END_THINKING|>' }}{% endif %}"
     + _calls(
-        """{{- '\\n    {"tool_call_id": "' ~ loop.index0 ~ '", "tool_name": "' ~ f.name ~ '", "parameters": ' ~ f.arguments | tojson ~ '}' }}""",
+        """{{- '\\n    {"tool_call_id": "' ~ loop.index0 ~ '", "tool_name": "' }}"""
+        """{{- f.name ~ '", "parameters": ' ~ f.arguments | tojson ~ '}' }}""",
         _lit("<|START_ACTION|>["),
         _lit("\n]<|END_ACTION|>"),
         _lit(","),
@@ -215,9 +226,7 @@ PYTHON_LIST = _chat(
 BARE_PYTHON = _chat(_TEXT + _calls(_PYTHON, _lit("["), _lit("]"), _lit(", ")))
 """Llama 4's."""
 
-PYTHON_LINES = _chat(
-    _TEXT + _calls(_PYTHON, _lit("<calls>\n"), _lit("\n</calls>"), _lit("\n"))
-)
+PYTHON_LINES = _chat(_TEXT + _calls(_PYTHON, _lit("<calls>\n"), _lit("\n</calls>"), _lit("\n")))
 """OLMo 3's."""
 
 NAME_AS_KEY = _chat(
@@ -231,15 +240,13 @@ NAME_AS_KEY = _chat(
 )
 """Apertus's."""
 
-RECIPIENTS = (
-    _chat(
-        "{%- if m.content %}{{ 'all\\n' + m.content }}{% endif %}"
-        "{%- if m.tool_calls %}{%- for c in m.tool_calls %}"
-        "{%- if m.content or not loop.first %}{{ '>>>' }}{% endif %}"
-        "{{- c.function.name + '\\n' + c.function.arguments | tojson }}"
-        "{%- endfor %}{%- endif %}"
-    ).replace("<|turn|>model\\n", "<|turn|>model\\n>>>")
-)
+RECIPIENTS = _chat(
+    "{%- if m.content %}{{ 'all\\n' + m.content }}{% endif %}"
+    "{%- if m.tool_calls %}{%- for c in m.tool_calls %}"
+    "{%- if m.content or not loop.first %}{{ '>>>' }}{% endif %}"
+    "{{- c.function.name + '\\n' + c.function.arguments | tojson }}"
+    "{%- endfor %}{%- endif %}"
+).replace("<|turn|>model\\n", "<|turn|>model\\n>>>")
 """Functionary's: the prompt ends with the marker that announces who is spoken to."""
 
 PROMPT_THINKS = _chat(
@@ -255,8 +262,7 @@ LATEST_REASONING = _chat(
     + _TEXT
     + _calls(_TAGGED_OBJECT, between=_lit("\n")),
     "{{- '<think></think>' if enable_thinking is false else '<think>' }}",
-    head=_TOOLS
-    + "{%- set ns = namespace(last=-1) %}{%- for m in messages %}"
+    head=_TOOLS + "{%- set ns = namespace(last=-1) %}{%- for m in messages %}"
     "{%- if m.role == 'user' %}{%- set ns.last = loop.index0 %}{% endif %}{%- endfor %}",
 )
 """Reasoning is kept only behind the last question."""
@@ -264,9 +270,7 @@ LATEST_REASONING = _chat(
 BRACKETS = _chat(
     "{%- if m.reasoning_content %}{{ '[THINK]' + m.reasoning_content + '[/THINK]' }}{% endif %}"
     + _TEXT
-    + _calls(
-        "{{- '[TOOL_CALLS]' + f.name + '[ARGS]' + f.arguments | tojson }}"
-    )
+    + _calls("{{- '[TOOL_CALLS]' + f.name + '[ARGS]' + f.arguments | tojson }}")
 )
 """Magistral's."""
 
@@ -318,7 +322,8 @@ GO_CHATML = """\
 
 GO_LIST = """\
 {{- range $i, $_ := .Messages }}
-{{- if eq .Role "user" }}[INST] {{ if $.Tools }}[AVAILABLE_TOOLS] {{ $.Tools }}[/AVAILABLE_TOOLS] {{ end }}{{ .Content }}[/INST]
+{{- if eq .Role "user" }}[INST] {{ if $.Tools }}[TOOLS] {{ $.Tools }}[/TOOLS] {{ end }}
+{{- .Content }}[/INST]
 {{- else if eq .Role "assistant" }}
 {{- if .Content }} {{ .Content }}</s>
 {{- else if .ToolCalls }}[TOOL_CALLS] [
@@ -358,9 +363,7 @@ FAMILIES = [
     Family("function object", FUNCTION_OBJECT, frozenset(_REASONING)),
     Family("list with ids", LIST_WITH_IDS, frozenset(_REASONING)),
     Family("name, id, arguments", NAME_THEN_ARGUMENTS, frozenset(_REASONING)),
-    Family(
-        "bare object", BARE_OBJECT, frozenset(_REASONING | {"two calls", "a call after text"})
-    ),
+    Family("bare object", BARE_OBJECT, frozenset(_REASONING | {"two calls", "a call after text"})),
     Family("bare list", BARE_LIST, frozenset(_REASONING)),
     Family("name in tag", NAME_IN_TAG, frozenset(_REASONING)),
     Family("numbered", NUMBERED, frozenset(_REASONING)),
@@ -377,7 +380,9 @@ FAMILIES = [
     Family("prompt thinks", PROMPT_THINKS),
     Family("latest reasoning", LATEST_REASONING),
     Family("brackets", BRACKETS),
-    Family("prose thoughts", PROSE_THOUGHTS, frozenset(_CALLS | _REASONING) - {"reasoning before text"}),
+    Family(
+        "prose thoughts", PROSE_THOUGHTS, frozenset(_CALLS | _REASONING) - {"reasoning before text"}
+    ),
     Family("instructed", INSTRUCTED),
     Family("plain", PLAIN, frozenset(_CALLS | _REASONING)),
     Family("alternating", ALTERNATING, frozenset(_CALLS | _REASONING)),

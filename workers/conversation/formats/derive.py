@@ -112,9 +112,7 @@ def _end_of_turn(plain: Answer | None, one: Answer | None) -> str:
     return next((each for each in found if each in one.text), "")
 
 
-def _content(
-    plain: Answer, reasoning: Reasoning | None, lead: str, end_of_turn: str
-) -> Markers:
+def _content(plain: Answer, reasoning: Reasoning | None, lead: str, end_of_turn: str) -> Markers:
     """What stands around the text of an answer."""
     text = without_reasoning(reasoning, plain.prompt, plain.text)
     before, _, after = text.partition(CONTENT)

@@ -78,9 +78,9 @@ def _types(schema: Mapping[str, Any]) -> Iterable[str]:
             kind = _mapping(option).get("type")
             if isinstance(kind, str):
                 yield kind
-    if "type" not in schema and isinstance(values := schema.get("enum"), list):
-        if values and all(isinstance(value, str) for value in values):
-            yield "string"
+    values = schema.get("enum")
+    if "type" not in schema and isinstance(values, list) and values:
+        yield from {"string"} if all(isinstance(value, str) for value in values) else ()
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -266,7 +266,7 @@ class CallReader:
         Raises `Impossible`.
         """
         texts = [text.strip() for text in self._calls.between]
-        id = ""
+        name = id = ""
         start = self._position
         for field, text in zip(("name", *self._calls.fields), texts, strict=True):
             value = (yield from self._until([text] if text else stops, _NAME)).strip()

@@ -41,12 +41,13 @@ def _rendered(probing: Probing, tools: bool) -> Markers | None:
             if answer is None or THOUGHT not in answer.text:
                 continue
             head, _, rest = answer.text.partition(THOUGHT)
-            start = head.strip() or _last_marker(answer.prompt)
+            start = head.lstrip() or _last_marker(answer.prompt)
             until = content or FIRST.name
-            if not start or until not in rest:
+            if not start.strip() or until not in rest:
                 continue
-            end = rest.partition(until)[0].strip()
-            closing = closing_of(start)
+            between = rest.partition(until)[0]
+            end = between.strip()
+            closing = closing_of(start.strip())
             if closing and closing in end:
                 end = closing
             elif content and before and end.endswith(before) and end != before:
@@ -54,7 +55,8 @@ def _rendered(probing: Probing, tools: bool) -> Markers | None:
             elif found := ANSWERED.match(end):
                 end = found[0]
             if end:
-                return Markers(start, end)
+                spaced = re.search(rf"\s*{re.escape(end)}\s*", between)
+                return Markers(start, spaced[0] if spaced else end)
     return None
 
 
@@ -69,7 +71,7 @@ def _in_prompts(probing: Probing, tools: bool) -> Markers | None:
             return Markers(found[1], found[2])
     for prompt in known:
         opening = _last_marker(prompt)
-        closing = closing_of(opening)
+        closing = closing_of(opening.strip())
         if plain is None or not closing:
             continue
         added = prompt[common_start(prompt, plain.prompt + plain.text) :]
@@ -92,10 +94,11 @@ def _asked_for(probing: Probing) -> tuple[Markers | None, Markers]:
 
 
 def _last_marker(prompt: str) -> str:
-    """The marker with which a prompt ends."""
-    ending = prompt.rstrip()[-100:]
+    """The marker with which a prompt ends, and white space behind it."""
+    bare = prompt.rstrip()
+    ending = bare[-100:]
     found = [each for each in ANSWERED.finditer(ending) if each.end() == len(ending)]
-    return found[-1][0] if found else ""
+    return found[-1][0] + prompt[len(bare) :] if found else ""
 
 
 def closing_of(marker: str) -> str:

@@ -85,9 +85,7 @@ def load_at(text: str, position: int) -> tuple[Any, int]:
 class _Reader:
     """Reads JSON and what is close to it."""
 
-    def __init__(
-        self, text: str, *, position: int = 0, mending: bool, ended: bool = True
-    ) -> None:
+    def __init__(self, text: str, *, position: int = 0, mending: bool, ended: bool = True) -> None:
         self._text = text
         self.position = position
         self._mending = mending
