@@ -39,6 +39,11 @@ class Offered:
         """Whether there is certainly no tool to call."""
         return self._types is not None and not self._types
 
+    @property
+    def names(self) -> frozenset[str] | None:
+        """What a tool may be called; None where it may be called anything."""
+        return None if self._types is None else frozenset(self._types)
+
     def has(self, name: str) -> bool:
         """Whether a tool may be called that."""
         return self._types is None or name in self._types
