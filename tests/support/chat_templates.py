@@ -322,7 +322,8 @@ GO_CHATML = """\
 
 GO_LIST = """\
 {{- range $i, $_ := .Messages }}
-{{- if eq .Role "user" }}[INST] {{ if $.Tools }}[TOOLS] {{ $.Tools }}[/TOOLS] {{ end }}
+{{- $last := eq (len (slice $.Messages $i)) 1 }}
+{{- if eq .Role "user" }}[INST] {{ if and $.Tools $last }}[TOOLS] {{ $.Tools }}[/TOOLS] {{ end }}
 {{- .Content }}[/INST]
 {{- else if eq .Role "assistant" }}
 {{- if .Content }} {{ .Content }}</s>
@@ -332,6 +333,25 @@ GO_LIST = """\
 {{- end }}
 {{- else if eq .Role "tool" }}[TOOL_RESULTS] {"content": {{ .Content }}} [/TOOL_RESULTS]
 {{- end }}
+{{- end }}"""
+
+
+GO_BARE = """\
+{{- range $i, $_ := .Messages }}
+{{- $last := eq (len (slice $.Messages $i)) 1 }}
+{{- if eq .Role "user" }}<|turn|>user
+{{ if and $.Tools $last }}Answer with a JSON object if one of these is of use: {{ $.Tools }}
+{{ end }}{{ .Content }}<|over|>
+{{ else if eq .Role "assistant" }}<|turn|>model
+{{ range .ToolCalls }}{"name": "{{ .Function.Name }}", "parameters": {{ .Function.Arguments }}}
+{{- else }}{{ .Content }}
+{{- end }}{{ if not $last }}<|over|>
+{{ end }}
+{{- else if eq .Role "tool" }}<|turn|>tool
+{{ .Content }}<|over|>
+{{ end }}
+{{- if and $last (ne .Role "assistant") }}<|turn|>model
+{{ end }}
 {{- end }}"""
 
 
@@ -387,6 +407,7 @@ FAMILIES = [
     Family("plain", PLAIN, frozenset(_CALLS | _REASONING)),
     Family("alternating", ALTERNATING, frozenset(_CALLS | _REASONING)),
     Family("go chatml", GO_CHATML, go=True),
+    Family("go bare", GO_BARE, frozenset(_REASONING | {"a call after text"}), go=True),
     Family(
         "go list",
         GO_LIST,

@@ -44,6 +44,7 @@ SYNTAXES = {
     "alternating": None,
     "go chatml": Syntax.OBJECT,
     "go list": Syntax.OBJECT,
+    "go bare": Syntax.OBJECT,
 }
 """What each template was written to be."""
 

@@ -178,6 +178,8 @@ def _written(case: Case, form: Format, rendering: Rendering) -> Iterator[tuple[s
                 if whole is not None:
                     cut = common_start(prompt, whole)
                     text = whole[cut:]
+                    if _QUESTION in text:  # tools are shown beside the last question only
+                        continue
                     if form.end:
                         text = text.partition(form.end)[0]
                     yield whole[:cut], text
