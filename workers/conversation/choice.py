@@ -12,6 +12,7 @@ import re
 
 from ...protocol.errors import Code, PronkError
 from . import jinja
+from .analysis import analysed
 from .gotemplate import GoTemplateError
 from .gotemplate import Template as GoTemplate
 from .template import (
@@ -37,7 +38,7 @@ def choose_template(
     `jinja_source` is the GGUF file's, `layer_source` the TEMPLATE layer's; `renderer` is Ollama's
     name for code that takes the layer's place, or empty. `bos` and `eos` are the texts of the
     model's beginning and end tokens. Raises `PronkError` (LOAD_FAILED) where the layer cannot be
-    read and there is nothing to fall back to.
+    read and there is nothing to fall back to, or the Jinja template cannot be used.
     """
     if layer_source and layer_source.strip() and not (renderer and jinja_source):
         try:
@@ -50,15 +51,26 @@ def choose_template(
             _log.warning(
                 "the model's TEMPLATE cannot be read: %s; the one in its GGUF file is used", error
             )
-    return ChatTemplate(jinja_source, bos=bos, eos=eos) if jinja_source else None
+    if not jinja_source:
+        return None
+    try:
+        return _jinja(jinja_source, bos, eos)
+    except jinja.Broken as error:
+        raise PronkError(
+            Code.LOAD_FAILED, f"the model's chat template cannot be used: {error}"
+        ) from None
+
+
+def _jinja(source: str, bos: str, eos: str) -> ChatTemplate:
+    """The template once it was tried. Raises `jinja.Broken`."""
+    return ChatTemplate(source, bos=bos, eos=eos, traits=analysed(source, bos, eos).traits)
 
 
 def _of_layer(source: str, bos: str, eos: str) -> Template:
     template = go_template(source)
     if template:
-        return GoChatTemplate(template)
-    jinja.check(source)
-    return ChatTemplate(source, bos=bos, eos=eos)
+        return GoChatTemplate(template, source)
+    return _jinja(source, bos, eos)
 
 
 def request_template(source: str, *, bos: str, eos: str) -> GoRequestTemplate | RequestTemplate:
@@ -69,7 +81,11 @@ def request_template(source: str, *, bos: str, eos: str) -> GoRequestTemplate | 
         raise PronkError(Code.INVALID_REQUEST, f"template: {error}") from None
     if template:
         return GoRequestTemplate(template)
-    return RequestTemplate(source, bos=bos, eos=eos)
+    try:
+        traits = analysed(source, bos, eos).traits
+    except jinja.Broken as error:
+        raise PronkError(Code.INVALID_REQUEST, f"template: {error}") from None
+    return RequestTemplate(source, bos=bos, eos=eos, traits=traits)
 
 
 def uses(source: str, name: str) -> bool:

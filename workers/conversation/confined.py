@@ -1,4 +1,4 @@
-"""A program that does one thing with a stranger's template, in a process with little memory and time.
+"""A program that uses a stranger's template once, in a process with little memory and time.
 
 Nothing else bounds the memory that Jinja takes: fuel counts steps, and a line that doubles a text
 takes gigabytes within a few of them.

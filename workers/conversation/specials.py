@@ -88,7 +88,8 @@ Render = Callable[[Mark], str]
 """Renders with all words of users changed."""
 
 
-def _unchanged(text: str, *, own: bool = False) -> str:
+def unchanged(text: str, *, own: bool = False) -> str:
+    """The text itself."""
     del own
     return text
 
@@ -133,7 +134,7 @@ class Guard:
         `words` are all texts that `render` changes. What it raises with unchanged words is passed
         on.
         """
-        plain = render(_unchanged)
+        plain = render(unchanged)
         if self._pattern is None or not self._may_hide(words):
             return Rendered(plain)
         free = _free(len(self._letters), [*words, self._source])
@@ -387,3 +388,7 @@ def _free(count: int, texts: Iterable[str]) -> str:
 
 
 _RARELY = re.compile("[\U00020000-\U0002a6d0]")
+
+
+NO_GUARD = Guard()
+"""For a model without control tokens."""

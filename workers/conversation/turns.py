@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from ...protocol.messages.generation import ChatMessage
 
@@ -25,4 +25,21 @@ class Turn:
 
 def turn_of(message: ChatMessage | Turn) -> Turn:
     """A message as a turn."""
-    return message if isinstance(message, Turn) else Turn(message.role, message.content)
+    if isinstance(message, Turn):
+        return message
+    calls: Sequence[Any] = getattr(message, "tool_calls", ())
+    return Turn(
+        message.role,
+        message.content,
+        getattr(message, "thinking", ""),
+        [_call_of(call) for call in calls],
+        getattr(message, "tool_name", ""),
+        getattr(message, "tool_call_id", ""),
+    )
+
+
+def _call_of(call: Any) -> Mapping[str, Any]:
+    if isinstance(call, Mapping):
+        return cast(Mapping[str, Any], call)
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "function": function} if call.id else {"function": function}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from ...protocol.errors import Code, PronkError
-from .specials import Mark
+from .specials import Mark, unchanged
 from .turns import Turn
 
 _DEEPEST = 100
@@ -40,6 +40,8 @@ class Talk:
 
     def marked(self, mark: Mark) -> Talk:
         """The same with all texts of users changed."""
+        if mark is unchanged:
+            return self
         turns = [_marked(turn, mark) for turn in self.turns]
         return Talk(turns, [_changed(tool, mark) for tool in self.tools])
 

@@ -17,6 +17,7 @@ from ...protocol.messages.embedding import Embed, EmbedBody
 from ...protocol.messages.generation import Generate, GenerateBody
 from ..conversation.choice import choose_template
 from ..conversation.prompt import build_prompt
+from ..conversation.specials import Guard
 from ..parts import NO_PARTS, Parts
 from .answer import Answer
 from .constraints import ConstraintCompiler, ConstraintFailed
@@ -71,6 +72,7 @@ class Preparation:
             bos=vocabulary.bos_text,
             eos=vocabulary.eos_text,
         )
+        self._guard = Guard(vocabulary.specials, self._template.source if self._template else "")
 
     def prepare(self, header: Generate | Embed, frame: bytes) -> Prepared | EmbedJob:
         """Reads a request's body. Raises `PronkError` with what is wrong with the request,
@@ -99,6 +101,7 @@ class Preparation:
             self._vocabulary,
             context_length,
             self._opening,
+            self._guard,
         )
         shifts = body.shift and self._can_shift
         limit = answer_limit(options.num_predict, context_length, len(prompt), shifts)
