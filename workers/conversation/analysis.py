@@ -38,13 +38,11 @@ class Analysis:
 def analysed(source: str, bos: str, eos: str) -> Analysis:
     """What the program says of a template; it takes some tenths of a second the first time.
 
-    `bos` and `eos` are the texts of the model's beginning and end tokens. Raises `Broken`.
+    `bos` and `eos` are the texts of the model's beginning and end tokens. Raises `Broken`,
+    or `TooMuch` where it takes too much memory or time.
     """
     order = {"source": source, "bos": bos, "eos": eos}
-    try:
-        answer = confined.run(__name__, order, given=len(source))
-    except confined.TooMuch as reason:
-        raise Broken(str(reason)) from None
+    answer = confined.run(__name__, order, given=len(source))
     if "broken" in answer:
         raise Broken(answer["broken"])
     return Analysis(Traits(**answer.pop("traits")), answer)

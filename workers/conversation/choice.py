@@ -11,7 +11,7 @@ import logging
 import re
 
 from ...protocol.errors import Code, PronkError
-from . import jinja
+from . import confined, jinja
 from .analysis import analysed
 from .gotemplate import GoTemplateError
 from .gotemplate import Template as GoTemplate
@@ -22,6 +22,7 @@ from .template import (
     RequestTemplate,
     Template,
 )
+from .traits import Traits
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +64,10 @@ def choose_template(
 
 def _jinja(source: str, bos: str, eos: str) -> ChatTemplate:
     """The template once it was tried. Raises `jinja.Broken`."""
-    return ChatTemplate(source, bos=bos, eos=eos, traits=analysed(source, bos, eos).traits)
+    try:
+        return ChatTemplate(source, bos=bos, eos=eos, traits=analysed(source, bos, eos).traits)
+    except confined.TooMuch as error:
+        raise jinja.Broken(str(error)) from None
 
 
 def _of_layer(source: str, bos: str, eos: str) -> Template:
@@ -81,11 +85,17 @@ def request_template(source: str, *, bos: str, eos: str) -> GoRequestTemplate | 
         raise PronkError(Code.INVALID_REQUEST, f"template: {error}") from None
     if template:
         return GoRequestTemplate(template)
+    return RequestTemplate(
+        source, bos=bos, eos=eos, find_traits=lambda: _traits_of_request(source, bos, eos)
+    )
+
+
+def _traits_of_request(source: str, bos: str, eos: str) -> Traits | None:
+    """What a request's template takes; None where that cannot be said."""
     try:
-        traits = analysed(source, bos, eos).traits
-    except jinja.Broken as error:
-        raise PronkError(Code.INVALID_REQUEST, f"template: {error}") from None
-    return RequestTemplate(source, bos=bos, eos=eos, traits=traits)
+        return analysed(source, bos, eos).traits
+    except (jinja.Broken, confined.TooMuch):
+        return None
 
 
 def uses(source: str, name: str) -> bool:

@@ -116,7 +116,8 @@ def _content(probing: _Probing) -> Traits:
     reason, probing.reason = probing.reason, None
     if probing.shows([_USER], listed, _ASKED):
         return listed
-    if isinstance(reason, Broken):
+    others = ([Turn("system", _RULES), _USER], [_USER, _ASSISTANT, Turn("user", _LATER)])
+    if isinstance(reason, Broken) and not any(probing.shows(t, text, _ASKED) for t in others):
         raise reason
     return text
 

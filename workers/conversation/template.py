@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...protocol.errors import Code, PronkError
-from ...protocol.messages.generation import ChatMessage
 from . import confined, jinja
 from .go_chat import GoChat, Think
 from .gotemplate import GoTemplateError
@@ -26,6 +25,9 @@ from .specials import NO_GUARD, Guard, Mark, Rendered, unchanged
 from .traits import TAKES_ALL, Traits, adapted, messages_of
 from .turns import Turn, turn_of
 from .words import Talk
+
+if TYPE_CHECKING:  # the program that tries templates starts quickly without it
+    from ...protocol.messages.generation import ChatMessage
 
 _log = logging.getLogger(__name__)
 
@@ -302,10 +304,14 @@ class GoRequestTemplate:
     def __init__(self, template: GoTemplate) -> None:
         self._chat = GoChat(template)
 
+    def render(self, messages: Sequence[ChatMessage | Turn], **parts: str) -> str:
+        """The prompt text. Raises `PronkError` (INVALID_REQUEST) whatever goes wrong with it."""
+        return self.guarded(messages, NO_GUARD, **parts).text
+
     def guarded(
         self, messages: Sequence[ChatMessage | Turn], guard: Guard, **parts: str
     ) -> Rendered:
-        """The prompt text. Raises `PronkError` (INVALID_REQUEST) whatever goes wrong with it.
+        """The same, with control tokens in it known as the template's or a user's.
 
         As in Ollama, a request with a `suffix` has no messages, only its `prompt`.
         """
@@ -323,11 +329,28 @@ class GoRequestTemplate:
             raise PronkError(Code.INVALID_REQUEST, f"template: {error}") from None
 
 
+class _Spent(Broken):
+    """It took too much memory or time."""
+
+
 class RequestTemplate(_Jinja):
     """A Jinja template that came with a request.
 
-    Beside the messages it is given their parts by name.
+    Beside the messages it is given their parts by name. It was written for this conversation, and
+    only where it refuses that, or fails with it, is the conversation adapted to it.
     """
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        bos: str,
+        eos: str,
+        find_traits: Callable[[], Traits | None] = lambda: None,
+    ) -> None:
+        """`find_traits` finds out what the template takes, if that is possible."""
+        super().__init__(source, bos=bos, eos=eos)
+        self._find_traits = find_traits
 
     def render(self, messages: Sequence[ChatMessage | Turn], **parts: str) -> str:
         """The prompt text. Raises `PronkError` (INVALID_REQUEST) whatever goes wrong with it."""
@@ -337,27 +360,37 @@ class RequestTemplate(_Jinja):
         self, messages: Sequence[ChatMessage | Turn], guard: Guard, **parts: str
     ) -> Rendered:
         """The same, with control tokens in it known as the template's or a user's."""
-        talk = Talk(adapted(map(turn_of, messages), self.traits))
+        turns = list(map(turn_of, messages))
+        try:
+            return self._rendered(turns, guard, parts)
+        except (Complaint, Broken) as error:
+            reason = error
+        if not isinstance(reason, _Spent) and len(turns) > 1:
+            traits = self._find_traits()
+            if traits and traits != self.traits:
+                self.traits = traits
+                try:
+                    return self._rendered(turns, guard, parts)
+                except (Complaint, Broken) as error:
+                    reason = error
+        refusal = "it refuses this: " if isinstance(reason, Complaint) else ""
+        raise PronkError(Code.INVALID_REQUEST, f"template: {refusal}{reason}")
+
+    def _rendered(self, turns: Sequence[Turn], guard: Guard, parts: Mapping[str, str]) -> Rendered:
+        talk = Talk(adapted(turns, self.traits))
 
         def render(mark: Mark) -> str:
             marked = {name: mark(text) for name, text in parts.items()}
             return self.text(talk.marked(mark).turns, self.traits, (), None, parts=marked)
 
-        try:
-            return guard.render(render, [*talk.words(), *parts.values()])
-        except Complaint as complaint:
-            raise PronkError(
-                Code.INVALID_REQUEST, f"template: it refuses this: {complaint}"
-            ) from None
-        except Broken as broken:
-            raise PronkError(Code.INVALID_REQUEST, f"template: {broken}") from None
+        return guard.render(render, [*talk.words(), *parts.values()])
 
     def _write(self, fuel: int, limit: int, variables: dict[str, Any]) -> str:
         order = {"source": self.source, "fuel": fuel, "limit": limit, "variables": variables}
         try:
             answer = confined.run(jinja.__name__, order, given=limit // 8 + len(self.source))
         except confined.TooMuch as reason:
-            raise Broken(str(reason)) from None
+            raise _Spent(str(reason)) from None
         if "complaint" in answer:
             raise Complaint(answer["complaint"])
         if "broken" in answer:

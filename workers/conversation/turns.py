@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from ...protocol.messages.generation import ChatMessage
+if TYPE_CHECKING:  # the program that tries templates starts quickly without it
+    from ...protocol.messages.generation import ChatMessage
 
 
 @dataclass(frozen=True, slots=True)
