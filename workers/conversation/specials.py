@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Protocol
 
 _APART = "\n"
@@ -80,7 +81,9 @@ class Mark(Protocol):
     """Changes characters of a user's words, and keeps their length."""
 
     def __call__(self, text: str, *, own: bool = False) -> str:
-        """The changed text. `own` says that the model wrote it: its markers may be in there."""
+        """The changed text. `own` says that the model wrote it: the markers that the template
+        looks for in there count.
+        """
         ...
 
 
@@ -111,7 +114,12 @@ class Guard:
         self._guarded = {s.text: s for s in guarded}
         self._pattern = _any_of(self._guarded)
         self._all = _any_of(s.text for s in specials)
-        self.markers = _any_of(text for text, each in self._guarded.items() if not each.control)
+        self.markers = _any_of(
+            text
+            for text, special in self._guarded.items()
+            if not special.control and _is_sought(text, source)
+        )
+        """What the template looks for in the model's own words, such as the end of reasoning."""
         self.signs = _signs(self._guarded)
         self._letters = "".join(
             sorted({c for text in self._guarded for c in text if _may_change(c)})
@@ -188,9 +196,12 @@ class Guard:
             if not self._guarded[match[1]].control
             and marked[match.start() : match.end(1)] != match[1]
         ]
-        tokens: list[int] = []
-        for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
-            tokens += (_continued if start else _begun)(text[start:end], tokenizer)
+        tokens = tokenizer.tokenize(text[: cuts[0]] if cuts else text, special=False)
+        lead = tokenizer.tokenize(_APART, special=False) if cuts else []
+        for start, end in pairwise([*cuts, len(text)]):
+            # Behind another text, no space is put before a text; at the beginning one might be.
+            behind = tokenizer.tokenize(_APART + text[start:end], special=False)
+            tokens += behind[len(lead) :]
         return tokens
 
     def _may_hide(self, words: Iterable[str]) -> bool:
@@ -277,10 +288,13 @@ class _Marks:
     def _without_markers(self, text: str, marked: str) -> str:
         if self._guard.markers is None:
             return marked
+        pieces: list[str] = []
+        end = 0
         for match in self._guard.markers.finditer(text):
-            start, end = match.start(), match.end(1)
-            marked = marked[:start] + text[start:end] + marked[end:]
-        return marked
+            if match.start() >= end:
+                pieces += [marked[end : match.start()], match[1]]
+                end = match.end(1)
+        return "".join([*pieces, marked[end:]])
 
 
 def _attempt(render: Render, mark: Mark) -> str | None:
@@ -304,19 +318,6 @@ def _divided(
             behind = end - len(marked[behind:end].lstrip(" \t\n\v\f\r"))
         start = behind
     return [*pieces, (None, start, end)]
-
-
-def _begun(text: str, tokenizer: TextTokenizer) -> list[int]:
-    return tokenizer.tokenize(text, special=False)
-
-
-def _continued(text: str, tokenizer: TextTokenizer) -> list[int]:
-    """The tokens of a text that goes on behind another: no space is put before it."""
-    lead = tokenizer.tokenize(_APART, special=False)
-    tokens = tokenizer.tokenize(_APART + text, special=False)
-    if tokens[: len(lead)] == lead:
-        return tokens[len(lead) :]
-    return tokenizer.tokenize(text, special=False)
 
 
 def _any_of(texts: Iterable[str]) -> re.Pattern[str] | None:
@@ -371,6 +372,12 @@ def _is_tag(text: str) -> bool:
         and not any(character.isspace() for character in text)
         and any(character.isalpha() for character in text)
     )
+
+
+def _is_sought(text: str, source: str) -> bool:
+    """Whether a template asks whether a text is in another, or cuts there."""
+    quoted = f"[\"']{re.escape(text)}[\"']"
+    return re.search(rf"{quoted}\s+in\s|split\(\s*{quoted}", source) is not None
 
 
 _RARE = range(0x20000, 0x2A6D0)
