@@ -81,8 +81,8 @@ class Mark(Protocol):
     """Changes characters of a user's words, and keeps their length."""
 
     def __call__(self, text: str, *, own: bool = False) -> str:
-        """The changed text. `own` says that the model wrote it: the markers that the template
-        looks for in there count.
+        """The changed text. `own` says that the model wrote it: the markers in which a template
+        expects its words, such as those of reasoning, count.
         """
         ...
 
@@ -117,9 +117,9 @@ class Guard:
         self.markers = _any_of(
             text
             for text, special in self._guarded.items()
-            if not special.control and _is_sought(text, source)
+            if not special.control and (_is_sought(text, source) or _is_paired(text, source))
         )
-        """What the template looks for in the model's own words, such as the end of reasoning."""
+        """What may stand in the model's own words, such as the beginning and end of reasoning."""
         self.signs = _signs(self._guarded)
         self._letters = "".join(
             sorted({c for text in self._guarded for c in text if _may_change(c)})
@@ -378,6 +378,12 @@ def _is_sought(text: str, source: str) -> bool:
     """Whether a template asks whether a text is in another, or cuts there."""
     quoted = f"[\"']{re.escape(text)}[\"']"
     return re.search(rf"{quoted}\s+in\s|split\(\s*{quoted}", source) is not None
+
+
+def _is_paired(text: str, source: str) -> bool:
+    """Whether a text is one of a pair of tags that a template knows: `<a>` and `</a>`."""
+    other = text[0] + text[2:] if text[1] == "/" else f"{text[0]}/{text[1:]}"
+    return other in source
 
 
 _RARE = range(0x20000, 0x2A6D0)
