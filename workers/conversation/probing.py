@@ -156,6 +156,8 @@ def _refined(probing: _Probing, traits: Traits, tools: Sequence[Mapping[str, Any
         usual = probing.text(talk, traits, tools=tools)
         if without and usual and without != usual and _none_in(without) <= _none_in(usual):
             traits = replace(traits, null_content=True)
+    if traits.results and not probing.shows([_USER, _ANSWERED], traits, _RESULT, tools=tools):
+        traits = replace(traits, lone_results=False)
     other = _called(_OTHER, _OTHER_VALUE, "call_2")
     both = replace(_CALLING, tool_calls=[*_CALLING.tool_calls, other])
     second = Turn("tool", _OTHER_RESULT, tool_name=_OTHER, tool_call_id="call_2")

@@ -13,7 +13,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ...protocol.errors import Code, PronkError
 from . import confined, jinja
@@ -124,11 +124,20 @@ class _Jinja:
             "messages": messages_of(turns, traits),
             **(parts or {}),
         }
+        limit = _OUTPUT + 8 * size
         if add_generation_prompt and _is_begun(turns):
-            text = self._continued(turns, traits, fuel, _OUTPUT + 8 * size, variables)
+            text = self._continued(turns, traits, fuel, limit, variables)
             if text is not None:
                 return text
-        text = self._write(fuel, _OUTPUT + 8 * size, variables)
+        if add_generation_prompt and len(turns) > 1 and _is_silent(turns[-1]):
+            variables["messages"].pop()
+        try:
+            text = self._write(fuel, limit, variables)
+        except Broken:
+            if not tools:
+                raise
+            # It may rely on what a tool need not have.
+            text = self._write(fuel, limit, variables | {"tools": list(map(_complete, tools))})
         return self._closed(text) if think is False and add_generation_prompt else text
 
     def _continued(
@@ -408,6 +417,25 @@ def _is_begun(turns: Sequence[Turn]) -> bool:
     if last is None or last.role != "assistant" or last.tool_calls:
         return False
     return bool(last.content or last.thinking)
+
+
+def _is_silent(turn: Turn) -> bool:
+    """Whether the assistant said nothing that a template would write."""
+    return turn.role == "assistant" and not turn.content and not turn.tool_calls
+
+
+def _complete(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool with everything that one may have."""
+    function: Any = tool.get("function")
+    if not isinstance(function, Mapping):
+        return dict(tool)
+    known = dict(cast(Mapping[str, Any], function))
+    parameters: Any = known.get("parameters")
+    known["parameters"] = {"type": "object", "properties": {}, "required": []} | (
+        dict(cast(Mapping[str, Any], parameters)) if isinstance(parameters, Mapping) else {}
+    )
+    known["description"] = known.get("description") or ""
+    return {**tool, "type": tool.get("type") or "function", "function": known}
 
 
 def _thinking(think: Think) -> dict[str, Any]:

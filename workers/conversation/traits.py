@@ -34,6 +34,8 @@ class Traits:
     """Whether it writes calls of tools."""
     results: bool = True
     """Whether it knows the role of tools."""
+    lone_results: bool = True
+    """Whether it takes a result without a call before it."""
     single_calls: bool = False
     """Whether it takes only one call at a time."""
     arguments_as_text: bool = False
@@ -164,6 +166,8 @@ def _identified(turns: Iterable[Turn], traits: Traits) -> list[Turn]:
             if of:
                 waiting.remove(of)
                 turn = replace(turn, tool_call_id=of[1], tool_name=turn.tool_name or of[2])
+            elif not traits.lone_results:
+                turn = _as_user(turn)
             elif not turn.tool_call_id or (traits.short_ids and not _is_short(turn.tool_call_id)):
                 turn = replace(turn, tool_call_id=f"call{count:0{_SHORT - 4}d}")
                 count += 1
@@ -192,9 +196,14 @@ def _plainly(turn: Turn, traits: Traits) -> Turn:
         content = _APART.join(filter(None, [turn.content, *written]))
         return replace(turn, content=content, tool_calls=())
     if turn.role == "tool" and not traits.results:
-        name = f"Result of {turn.tool_name}:\n" if turn.tool_name else "Result:\n"
-        return Turn("user", name + turn.content)
+        return _as_user(turn)
     return turn
+
+
+def _as_user(turn: Turn) -> Turn:
+    """A tool's result in a user's message."""
+    name = f"Result of {turn.tool_name}:\n" if turn.tool_name else "Result:\n"
+    return Turn("user", name + turn.content)
 
 
 def _folded(turns: Sequence[Turn], *, first: bool) -> list[Turn]:
