@@ -6,6 +6,7 @@ refuses it.
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,9 +21,14 @@ from .turns import Turn
 Render = Callable[[Sequence[Turn], Traits, Sequence[Mapping[str, Any]], Think], str]
 """Renders turns, brought into the form that such a template takes. Raises `Complaint`, `Broken`."""
 
-_RULES, _ASKED, _SAID, _LATER, _AGAIN = "qvrules", "qvasked", "qvsaid", "qvlater", "qvagain"
-_NAME, _KEY, _VALUE, _RESULT = "qvname", "qvkey", "qvvalue", "qvresult"
-_OTHER, _OTHER_VALUE, _OTHER_RESULT, _THOUGHT = "qvother", "qvothervalue", "qvbesides", "qvthought"
+_FIRST = "bcdfghjklmnpqrstvwxz"
+_words = random.SystemRandom().sample(_FIRST, 14)
+_TAIL = "".join(random.SystemRandom().choices(_FIRST, k=8))
+# No template has these words, and none can know them, to behave well as long as it is tried.
+_RULES, _ASKED, _SAID, _LATER, _AGAIN, _NAME, _KEY = (f"{first}{_TAIL}" for first in _words[:7])
+_VALUE, _RESULT, _OTHER, _OTHER_VALUE, _OTHER_RESULT, _THOUGHT, _TOOL = (
+    f"{first}{_TAIL}" for first in _words[7:]
+)
 
 _USER = Turn("user", _ASKED)
 _ASSISTANT = Turn("assistant", _SAID)
@@ -34,20 +40,20 @@ _LONG = 200
 
 
 def _called(name: str, value: str, id_: str) -> dict[str, Any]:
-    arguments = {_KEY: value, "qvflag": True, "qvnone": None}
+    arguments = {_KEY: value, "yes": True, "non": None}
     return {"id": id_, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def _tool(name: str) -> dict[str, Any]:
-    properties = {_KEY: {"type": "string", "description": "qvwhat"}}
+    properties = {_KEY: {"type": "string", "description": "x"}}
     parameters = {"type": "object", "properties": properties, "required": [_KEY]}
-    function = {"name": name, "description": "qvhelps", "parameters": parameters}
+    function = {"name": name, "description": "x", "parameters": parameters}
     return {"type": "function", "function": function}
 
 
 _CALLING = Turn("assistant", "", tool_calls=[_called(_NAME, _VALUE, "call_1")])
 _ANSWERED = Turn("tool", _RESULT, tool_name=_NAME, tool_call_id="call_1")
-_OFFERED = [_tool("qvoffered")]
+_OFFERED = [_tool(_TOOL)]
 
 
 def find_traits(source: str, render: Render) -> Traits:
@@ -67,8 +73,9 @@ def find_traits(source: str, render: Render) -> Traits:
         alternates=not probing.shows([_USER, Turn("user", _LATER)], traits, _ASKED, _LATER),
         user_first=probing.shows([_USER, _ASSISTANT, Turn("user", _LATER)], traits, _SAID)
         and not probing.shows([_ASSISTANT, _USER], traits, _SAID, _ASKED),
-        not_empty=probing.text([], traits) is None,
-        tools=probing.shows([_USER], traits, "qvoffered", tools=_OFFERED),
+        empty=probing.text([], traits) is not None,
+        system_alone=probing.shows([Turn("system", _RULES)], traits, _RULES),
+        tools=probing.shows([_USER], traits, _TOOL, tools=_OFFERED),
     )
     traits = _calling(probing, traits)
     traits = _thinking(probing, source, traits)
@@ -148,7 +155,7 @@ def _refined(probing: _Probing, traits: Traits, tools: Sequence[Mapping[str, Any
     if not traits.arguments_as_text:
         as_text = replace(traits, arguments_as_text=True)
         objects, texts = probing.text(talk, traits), probing.text(talk, as_text)
-        whole = f'"{_KEY}": "{_VALUE}", "qvflag": true, "qvnone": null'
+        whole = f'"{_KEY}": "{_VALUE}", "yes": true, "non": null'
         if objects and texts and whole in texts and _is_literal(objects) and whole not in objects:
             traits = as_text  # it writes them as they come
     if not traits.null_content:
@@ -179,7 +186,7 @@ def _refined(probing: _Probing, traits: Traits, tools: Sequence[Mapping[str, Any
 
 def _is_literal(text: str) -> bool:
     """Whether arguments are written as a program would, with `None` or `none`."""
-    return bool(re.search(r"[\"']qvnone[\"']: [Nn]one", text))
+    return bool(re.search(r"[\"']non[\"']: [Nn]one", text))
 
 
 def _none_in(text: str) -> int:
@@ -214,7 +221,7 @@ def _strain(probing: _Probing, source: str, traits: Traits) -> None:
     more memory or time than there is: whoever counts has limits for both.
     """
     literals = " ".join(a or b for a, b in _LITERAL.findall(source))[:_MOST_LITERALS]
-    for words in (literals, "qv " * 1000):
+    for words in (literals, f"{_SAID} " * 500):
         asked, said = Turn("user", words), replace(_ASSISTANT, content=words, thinking=words)
         probing.text([Turn("system", words), asked, said, asked], traits, tools=_OFFERED)
     talk = [asked, replace(_ASSISTANT, content=words)]

@@ -46,8 +46,10 @@ class Traits:
     """Whether a message with calls and no text has null as its content."""
     thinking_alone: bool = False
     """Whether it refuses thinking in a message that has calls and text."""
-    not_empty: bool = False
-    """Whether it takes no conversation without messages."""
+    empty: bool = True
+    """Whether it takes a conversation without messages."""
+    system_alone: bool = True
+    """Whether it takes one of nothing but a system message."""
     tools: bool = True
     """Whether it writes tools that are offered."""
     switches: bool = False
@@ -81,7 +83,8 @@ def adapted(turns: Iterable[Turn], traits: Traits) -> list[Turn]:
         first = next((i for i, turn in enumerate(turns) if turn.role != "system"), None)
         if first is not None and turns[first].role != "user":
             turns.insert(first, Turn("user", ""))
-    if traits.not_empty and all(turn.role == "system" for turn in turns):
+    silent = all(turn.role == "system" for turn in turns)
+    if silent and not (traits.system_alone if turns else traits.empty):
         turns.append(Turn("user", ""))
     return turns
 
