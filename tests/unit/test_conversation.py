@@ -152,6 +152,7 @@ class Characters:
 
     size = 0x110000
     longest_piece = 4
+    specials = ()
 
     def __init__(self, bos: str | None = None, infill: str = "") -> None:
         self.bos = ord(bos) if bos else None

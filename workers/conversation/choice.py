@@ -11,7 +11,8 @@ import logging
 import re
 
 from ...protocol.errors import Code, PronkError
-from . import jinja
+from . import confined, jinja
+from .analysis import analysed
 from .gotemplate import GoTemplateError
 from .gotemplate import Template as GoTemplate
 from .template import (
@@ -21,6 +22,7 @@ from .template import (
     RequestTemplate,
     Template,
 )
+from .traits import Traits
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +39,7 @@ def choose_template(
     `jinja_source` is the GGUF file's, `layer_source` the TEMPLATE layer's; `renderer` is Ollama's
     name for code that takes the layer's place, or empty. `bos` and `eos` are the texts of the
     model's beginning and end tokens. Raises `PronkError` (LOAD_FAILED) where the layer cannot be
-    read and there is nothing to fall back to.
+    read and there is nothing to fall back to, or the Jinja template cannot be used.
     """
     if layer_source and layer_source.strip() and not (renderer and jinja_source):
         try:
@@ -50,15 +52,29 @@ def choose_template(
             _log.warning(
                 "the model's TEMPLATE cannot be read: %s; the one in its GGUF file is used", error
             )
-    return ChatTemplate(jinja_source, bos=bos, eos=eos) if jinja_source else None
+    if not jinja_source:
+        return None
+    try:
+        return _jinja(jinja_source, bos, eos)
+    except jinja.Broken as error:
+        raise PronkError(
+            Code.LOAD_FAILED, f"the model's chat template cannot be used: {error}"
+        ) from None
+
+
+def _jinja(source: str, bos: str, eos: str) -> ChatTemplate:
+    """The template once it was tried. Raises `jinja.Broken`."""
+    try:
+        return ChatTemplate(source, bos=bos, eos=eos, traits=analysed(source, bos, eos).traits)
+    except confined.TooMuch as error:
+        raise jinja.Broken(str(error)) from None
 
 
 def _of_layer(source: str, bos: str, eos: str) -> Template:
     template = go_template(source)
     if template:
-        return GoChatTemplate(template)
-    jinja.check(source)
-    return ChatTemplate(source, bos=bos, eos=eos)
+        return GoChatTemplate(template, source)
+    return _jinja(source, bos, eos)
 
 
 def request_template(source: str, *, bos: str, eos: str) -> GoRequestTemplate | RequestTemplate:
@@ -69,7 +85,17 @@ def request_template(source: str, *, bos: str, eos: str) -> GoRequestTemplate | 
         raise PronkError(Code.INVALID_REQUEST, f"template: {error}") from None
     if template:
         return GoRequestTemplate(template)
-    return RequestTemplate(source, bos=bos, eos=eos)
+    return RequestTemplate(
+        source, bos=bos, eos=eos, find_traits=lambda: _traits_of_request(source, bos, eos)
+    )
+
+
+def _traits_of_request(source: str, bos: str, eos: str) -> Traits | None:
+    """What a request's template takes; None where that cannot be said."""
+    try:
+        return analysed(source, bos, eos).traits
+    except (jinja.Broken, confined.TooMuch):
+        return None
 
 
 def fills_gaps(source: str) -> bool:

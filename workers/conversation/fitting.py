@@ -12,6 +12,7 @@ from ...protocol.errors import Code, PronkError
 from ...protocol.messages.generation import GenerateBody
 from ..inference.shift import kept, prompt_limit
 from .infill import Infill
+from .specials import Rendered, Special
 
 _USUAL_PIECE = 8
 """Bytes of a token, about: more than most languages have."""
@@ -54,6 +55,11 @@ class Tokenizer(Protocol):
         ...
 
     @property
+    def specials(self) -> Sequence[Special]:
+        """The tokens that stand for themselves and not for their texts."""
+        ...
+
+    @property
     def longest_piece(self) -> int:
         """Bytes of the longest token."""
         ...
@@ -77,21 +83,21 @@ class Fitting:
         self._num_keep = body.options.num_keep
         self._truncate = body.truncate
 
-    def whole(self, text: str) -> list[int]:
+    def whole(self, text: str | Rendered) -> list[int]:
         """The prompt of all the text."""
         self._refuse_hopeless(text)
-        return self._checked(self._begun(self._tokenizer.tokenize(text)))
+        return self._checked(self._begun(self._tokens(text)))
 
-    def fits(self, text: str, *, cut: bool = False) -> bool:
+    def fits(self, text: str | Rendered, *, cut: bool = False) -> bool:
         """Whether the prompt leaves room for an answer: as much as one that was `cut` leaves."""
         if self._hopeless(text):
             return False
-        length = len(self._begun(self._tokenizer.tokenize(text)))
+        length = len(self._begun(self._tokens(text)))
         if cut:
             return length <= prompt_limit(self._context_length, self._kept(length))
         return length < self._context_length
 
-    def cut(self, text: str) -> list[int]:
+    def cut(self, text: str | Rendered) -> list[int]:
         """The prompt of all the text, or where it is too long and may be cut: its first `num_keep`
         tokens, and the last ones, as many as leave half of the rest to the answer.
         """
@@ -101,7 +107,7 @@ class Fitting:
             longest = self._context_length + _DISTURBED
             tokens = [*self._first(text, longest), *self._last(text, longest)]
         else:
-            tokens = self._tokenizer.tokenize(text)
+            tokens = self._tokens(text)
         tokens = self._begun(tokens)
         if len(tokens) < self._context_length:
             return self._checked(tokens)
@@ -123,8 +129,8 @@ class Fitting:
             behind = self._first(suffix, longest, special=False)
         else:
             self._refuse_hopeless(prefix + suffix)
-            before = self._tokenizer.tokenize(prefix, special=False)
-            behind = self._tokenizer.tokenize(suffix, special=False)
+            before = self._tokens(prefix, special=False)
+            behind = self._tokens(suffix, special=False)
         frame = len(self._begun(gap.around([], [])))
         length = frame + len(before) + len(behind)
         if length >= self._context_length:
@@ -134,6 +140,11 @@ class Fitting:
             behind = behind[: max(room // 4, room - len(before))]
             before = before[max(len(before) - (room - len(behind)), 0) :]
         return self._begun(gap.around(before, behind))
+
+    def _tokens(self, text: str | Rendered, *, special: bool = True) -> list[int]:
+        if isinstance(text, Rendered):
+            return text.tokens(self._tokenizer, special=special)
+        return self._tokenizer.tokenize(text, special=special)
 
     def _begun(self, tokens: Sequence[int]) -> list[int]:
         """The whole prompt: what stands before the text, and the beginning token once."""
@@ -155,34 +166,34 @@ class Fitting:
         adds_bos = self._tokenizer.adds_bos
         return kept(self._num_keep, length, self._context_length, adds_bos=adds_bos)
 
-    def _first(self, text: str, count: int, *, special: bool = True) -> list[int]:
+    def _first(self, text: str | Rendered, count: int, *, special: bool = True) -> list[int]:
         """The first `count` tokens of a text, or all, without reading much more of it."""
         room = _USUAL_PIECE * (count + _DISTURBED)
         while room < len(text):
-            tokens = self._tokenizer.tokenize(text[:room], special=special)
+            tokens = self._tokens(text[:room], special=special)
             if len(tokens) >= count + _DISTURBED:
                 return tokens[:count]
             room *= 2
-        return self._tokenizer.tokenize(text, special=special)
+        return self._tokens(text, special=special)
 
-    def _last(self, text: str, count: int, *, special: bool = True) -> list[int]:
+    def _last(self, text: str | Rendered, count: int, *, special: bool = True) -> list[int]:
         """The last `count` tokens of a text, or all, without reading much more of it."""
         room = _USUAL_PIECE * (count + _DISTURBED)
         while room < len(text):
-            tokens = self._tokenizer.tokenize(text[-room:], special=special)
+            tokens = self._tokens(text[-room:], special=special)
             if len(tokens) >= count + _DISTURBED:
                 return tokens[-count:]
             room *= 2
-        return self._tokenizer.tokenize(text, special=special)
+        return self._tokens(text, special=special)
 
-    def _hopeless(self, text: str) -> bool:
+    def _hopeless(self, text: str | Rendered) -> bool:
         """Whether the text is too long however it is tokenized."""
         bytes_ = _bytes_of(text)
         if bytes_ < 16 * self._context_length:  # worth a try, and it spares the next line's look-up
             return False
         return bytes_ > self._context_length * self._tokenizer.longest_piece
 
-    def _refuse_hopeless(self, text: str) -> None:
+    def _refuse_hopeless(self, text: str | Rendered) -> None:
         if self._hopeless(text):
             raise self._too_long(f"at least {-(-_bytes_of(text) // self._tokenizer.longest_piece)}")
 
@@ -194,5 +205,6 @@ class Fitting:
         )
 
 
-def _bytes_of(text: str) -> int:
+def _bytes_of(text: str | Rendered) -> int:
+    text = text.text if isinstance(text, Rendered) else text
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))

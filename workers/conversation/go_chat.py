@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...protocol.messages.generation import ChatMessage
 from .go_values import mended, messages_value, size_of, tools_value
 from .gotemplate import Limits, Run, Template
 from .gotemplate.nodes import Action, Block, Branch, Command, Field, Pipeline, Statement, names_in
 from .gotemplate.parser import MAIN
 from .turns import Turn, turn_of
+
+if TYPE_CHECKING:  # the program that tries templates starts quickly without it
+    from ...protocol.messages.generation import ChatMessage
 
 _STEPS = 200_000
 _STEPS_PER_MESSAGE = 1_000

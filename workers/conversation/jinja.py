@@ -6,18 +6,26 @@ to nothing, so that such a process starts quickly.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import resource
-import sys
+import re
 from datetime import datetime
 from typing import Any
 
 from minijinja import Environment, TemplateError
 
+from . import confined
+
 _NAME = "chat template"
 _SAID = 300
 """Characters of an error's text that are passed on."""
+
+
+_GENERATION = re.compile(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}")
+"""Marks what the model says itself; for training only, and no tag that Jinja knows."""
+_APPENDING = re.compile(
+    r"(\{%[-+]?\s*)(?:do\s+|set\s+\w+\s*=\s*)([\w.]+)\.append\((.*?)\)(\s*[-+]?%\})"
+)
+_POPPING = re.compile(r"(\{%[-+]?\s*set\s+\w+\s*=\s*)([\w.]+)\.pop\(0\)(\s*[-+]?%\})")
 
 
 class Complaint(Exception):
@@ -42,7 +50,7 @@ class Renderer:
         self._environment.add_global("strftime_now", _strftime_now)
         self._environment.add_filter("tojson", _tojson)
         self._environment.add_test("iterable", _is_iterable)
-        self._source: str | None = source
+        self._source: str | None = _rewritten(source)
 
     def render(self, fuel: int, limit: int, variables: dict[str, Any]) -> str:
         """The text, of at most `limit` characters, made in at most `fuel` steps.
@@ -71,7 +79,7 @@ class Renderer:
 def check(source: str) -> None:
     """Raises `Broken` where a source is no Jinja template."""
     try:
-        Environment(debug=False).add_template(_NAME, source)
+        Environment(debug=False).add_template(_NAME, _rewritten(source))
     except TemplateError as error:
         raise Broken(error.message[:_SAID]) from None
 
@@ -84,10 +92,21 @@ def _strftime_now(form: str) -> str:
     return datetime.now().strftime(form)
 
 
-def _tojson(value: Any, indent: int | None = None, **options: Any) -> str:
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: Any = None,
+    sort_keys: bool = False,
+) -> str:
     """JSON as Hugging Face's templates expect it: not escaped for HTML, unlike Jinja's own."""
-    known = {name: options[name] for name in ("separators", "sort_keys") if name in options}
-    return json.dumps(value, ensure_ascii=bool(options.get("ensure_ascii")), indent=indent, **known)
+    if ensure_ascii is not True and ensure_ascii is not False:
+        ensure_ascii, indent = False, ensure_ascii  # as in Jinja's own, the one argument by place
+    if separators is not None:
+        separators = tuple(separators)
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
 
 
 def _is_iterable(value: object) -> bool:
@@ -95,26 +114,31 @@ def _is_iterable(value: object) -> bool:
     return hasattr(value, "__iter__")
 
 
-def _main() -> None:
-    """Reads one order as JSON, and writes what came of it."""
-    order = json.load(sys.stdin)
-    limits = {
-        resource.RLIMIT_AS: order["memory"],
-        resource.RLIMIT_CPU: order["seconds"],
-        resource.RLIMIT_CORE: 0,
-    }
-    for kind, limit in limits.items():
-        with contextlib.suppress(ValueError, OSError):  # macOS knows no limit to address space
-            resource.setrlimit(kind, (limit, limit))
+def _rewritten(source: str) -> str:
+    """A template in the words that minijinja knows.
+
+    Its lists do not change: what appends to one, or takes its first item, makes a new one.
+    """
+    if "generation" in source:
+        source = _GENERATION.sub(
+            lambda tag: f"{{%{tag[1]} {'endif' if tag[2] else 'if true'} {tag[3]}%}}", source
+        )
+    if ".append(" in source:
+        source = _APPENDING.sub(r"\1set \2 = \2 + [\3]\4", source)
+    if ".pop(0)" in source:
+        source = _POPPING.sub(r"\1\2[0] %}{%- set \2 = \2[1:]\3", source)
+    return source
+
+
+def _work(order: dict[str, Any]) -> dict[str, Any]:
     try:
         text = Renderer(order["source"]).render(order["fuel"], order["limit"], order["variables"])
-        answer = {"text": text}
     except Complaint as complaint:
-        answer = {"complaint": str(complaint)}
+        return {"complaint": str(complaint)}
     except Broken as broken:
-        answer = {"broken": str(broken)}
-    json.dump(answer, sys.stdout)
+        return {"broken": str(broken)}
+    return {"text": text}
 
 
 if __name__ == "__main__":
-    _main()
+    confined.main(_work)

@@ -1,22 +1,26 @@
 """From a request's body to the tokens that the engine reads.
 
-The rendered text is tokenized as a whole, control tokens included: a template cannot be written
-otherwise. A user who writes `<|im_end|>` therefore writes that control token, as with llama.cpp's
-and Ollama's servers. Only where a gap is to be filled in, the text is nothing but text.
+A template's own control tokens count as such; those that somebody wrote into a message, a tool or
+a prompt are only text there (`specials`). In a raw prompt all of them count: its sender writes what
+a template would.
 
 Everything here may run in several threads at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from ...protocol.errors import Code, PronkError
-from ...protocol.messages.generation import ChatMessage, GenerateBody, Kind
+from ...protocol.messages.generation import ChatMessage, GenerateBody, Kind, ToolChoice
 from .choice import request_template
 from .fitting import Fitting, Tokenizer
 from .opening import NO_OPENING, Opening
+from .specials import Guard, Rendered
 from .template import Template
+
+Rendering = Callable[[Sequence[ChatMessage]], Rendered]
 
 _FEW = 16
 """Characters that fit into any context around a gap, or else nothing does."""
@@ -28,12 +32,14 @@ def build_prompt(
     tokenizer: Tokenizer,
     context_length: int,
     opening: Opening = NO_OPENING,
+    guard: Guard | None = None,
 ) -> list[int]:
     """The prompt of a request: at least one token, at most `context_length - 1`.
 
-    `opening` is the model's own. What is too long is cut where the request allows it: a chat loses
-    its oldest messages, of which the model's are the first to go, a completion its middle. Raises
-    `PronkError` when the prompt does not fit, is empty, or cannot be rendered.
+    `opening` is the model's own, `guard` what knows its control tokens beside its template. What is
+    too long is cut where the request allows it: a chat loses its oldest messages, of which the
+    model's are the first to go, a completion its middle. Raises `PronkError` when the prompt does
+    not fit, is empty, or cannot be rendered.
     """
     for token in (*body.context, *body.tokens):
         if token >= tokenizer.size:
@@ -42,12 +48,13 @@ def build_prompt(
                 f"context: the model has no token {token}; send only what this model returned",
             )
     fitting = Fitting(tokenizer, context_length, body)
+    guard = guard or Guard(tokenizer.specials, template.source if template else "")
     if body.kind is Kind.COMPLETION:
-        return _completion(body, template, tokenizer, fitting, opening)
-    rendering = _needed(template)
+        return _completion(body, template, tokenizer, fitting, opening, guard)
+    rendering = _rendering(_needed(template), guard, body)
     messages = opening.of_chat(body.messages)
     if not body.truncate:
-        return fitting.whole(rendering.render(messages))
+        return fitting.whole(rendering(messages))
     return _truncated(messages, rendering, fitting)
 
 
@@ -57,6 +64,7 @@ def _completion(
     tokenizer: Tokenizer,
     fitting: Fitting,
     opening: Opening,
+    guard: Guard,
 ) -> list[int]:
     """The prompt of a text that is to be continued, answered or filled in."""
     if body.raw:
@@ -68,17 +76,17 @@ def _completion(
     if body.template is not None:
         own = request_template(body.template, bos=tokenizer.bos_text, eos=tokenizer.eos_text)
         parts = {"system": system, "prompt": body.prompt, "suffix": body.suffix}
-        return fitting.cut(own.render(messages, **parts))
+        return fitting.cut(own.guarded(messages, guard.of(body.template), **parts))
     if body.suffix:
         if template is not None and template.fills:
-            return _filled(body, template, fitting)
+            return _filled(body, template, fitting, guard)
         if tokenizer.infill is None:
             raise PronkError(Code.INVALID_REQUEST, "the model does not support insert")
         return fitting.around(tokenizer.infill, body.prompt, body.suffix)
-    return fitting.cut(_needed(template).render(messages))
+    return fitting.cut(_rendering(_needed(template), guard, body)(messages))
 
 
-def _filled(body: GenerateBody, template: Template, fitting: Fitting) -> list[int]:
+def _filled(body: GenerateBody, template: Template, fitting: Fitting, guard: Guard) -> list[int]:
     """The prompt around a gap, as the model's template writes it.
 
     Where it is too long and may be cut, both texts lose what is farthest from the gap, and the one
@@ -87,12 +95,12 @@ def _filled(body: GenerateBody, template: Template, fitting: Fitting) -> list[in
     """
     prompt, suffix = body.prompt, body.suffix
 
-    def cut_to(size: int) -> str:
+    def cut_to(size: int) -> Rendered:
         behind = max(size // 4, size - len(prompt))
         before = max(size - min(behind, len(suffix)), 0)
-        return template.fill(prompt[max(len(prompt) - before, 0) :], suffix[:behind])
+        return template.fill(prompt[max(len(prompt) - before, 0) :], suffix[:behind], guard)
 
-    whole = template.fill(prompt, suffix)
+    whole = template.fill(prompt, suffix, guard)
     if not body.truncate or fitting.fits(whole):
         return fitting.whole(whole)
     size = step = _FEW
@@ -116,14 +124,22 @@ def _needed(template: Template | None) -> Template:
     return template
 
 
-def _truncated(messages: Sequence[ChatMessage], template: Template, fitting: Fitting) -> list[int]:
+def _rendering(template: Template, guard: Guard, body: GenerateBody) -> Rendering:
+    """How a request has messages rendered. Where the model may not call any tool, it does not get
+    to know of them.
+    """
+    tools: Sequence[Mapping[str, Any]] = () if body.tool_choice is ToolChoice.NONE else body.tools
+    return lambda messages: template.guarded(messages, guard, tools=tools, think=body.think)
+
+
+def _truncated(messages: Sequence[ChatMessage], render: Rendering, fitting: Fitting) -> list[int]:
     """The prompt of the longest end of a conversation that fits, with all system messages.
 
     What is kept begins with a user's message, because many templates refuse anything else, or is
     the last message alone. Steps that double, backwards from there, keep the cost to a few times
     that of what is kept, however long the history.
     """
-    whole = template.render(messages)
+    whole = render(messages)
     if len(messages) < 2 or fitting.fits(whole):
         return fitting.whole(whole)
     last = len(messages) - 1
@@ -132,11 +148,11 @@ def _truncated(messages: Sequence[ChatMessage], template: Template, fitting: Fit
     step = 1
     while low < high:
         middle = max(high - step, low) if step else (low + high) // 2
-        if fitting.fits(template.render(_from(messages, starts[middle]))):
+        if fitting.fits(render(_from(messages, starts[middle]))):
             high, step = middle, 2 * step
         else:
             low, step = middle + 1, 0
-    return fitting.whole(template.render(_from(messages, starts[low])))
+    return fitting.whole(render(_from(messages, starts[low])))
 
 
 def _from(messages: Sequence[ChatMessage], start: int) -> list[ChatMessage]:

@@ -1,30 +1,33 @@
 """Chat templates: Jinja or Go source from a model or from a request, so from anybody.
 
 minijinja renders Jinja: no Python object is within its reach, and fuel bounds its steps. Fuel
-does not bound memory: one line that doubles a text takes gigabytes within a few steps. A model's
-own template is its owner's choice, and bounded only by the worker's life; one that comes with a
-request is rendered in a process of its own, where memory and time end before the worker's do.
-Go templates are bounded in all of this wherever they come from, and need no such process.
+does not bound memory: one line that doubles a text takes gigabytes within a few steps. So a model's
+own template is tried in a process of its own before it is used (`analysis`), where memory and time
+end before the worker's do; one that comes with a request is always rendered in such a process.
+Go templates are bounded in all of this wherever they come from, and need none.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import subprocess
-import sys
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ...protocol.errors import Code, PronkError
-from ...protocol.messages.generation import ChatMessage
-from . import jinja
+from . import confined, jinja
 from .go_chat import GoChat, Think
 from .gotemplate import GoTemplateError
 from .gotemplate import Template as GoTemplate
 from .jinja import Broken, Complaint, Renderer
-from .turns import Turn
+from .specials import NO_GUARD, Guard, Mark, Rendered, unchanged
+from .traits import TAKES_ALL, Traits, adapted, messages_of
+from .turns import Turn, turn_of
+from .words import Talk
+
+if TYPE_CHECKING:  # the program that tries templates starts quickly without it
+    from ...protocol.messages.generation import ChatMessage
 
 _log = logging.getLogger(__name__)
 
@@ -33,16 +36,17 @@ _FUEL_PER_MESSAGE = 5_000
 _OUTPUT = 1024 * 1024
 """Characters that a template may write beside eight times what it was given."""
 
-_MEMORY = 512 * 1024 * 1024
-"""Bytes for the process that renders a request's template, beside those for what it is given."""
-_MEMORY_PER_CHARACTER = 64
-_SECONDS = 10
-_PATIENCE = 60.0
-"""Seconds on the clock, which may have to be shared with whatever else the machine does."""
+Tools = Sequence[Mapping[str, Any]]
+"""Tools as JSON has them, in OpenAI's form."""
 
 
 class Template(Protocol):
     """A model's template, in whatever language."""
+
+    @property
+    def source(self) -> str:
+        """Its text."""
+        ...
 
     @property
     def fills(self) -> bool:
@@ -50,20 +54,26 @@ class Template(Protocol):
         ...
 
     def render(
-        self,
-        messages: Sequence[ChatMessage],
-        *,
-        tools: Sequence[Mapping[str, Any]] = (),
-        think: Think = None,
+        self, messages: Sequence[ChatMessage | Turn], *, tools: Tools = (), think: Think = None
     ) -> str:
         """The prompt text of `messages`, up to where the assistant begins to speak.
 
-        `tools` are as JSON has them; `think` is what the request says of thinking. Raises
-        `PronkError`.
+        `think` is what the request says of thinking. Raises `PronkError`.
         """
         ...
 
-    def fill(self, prompt: str, suffix: str) -> str:
+    def guarded(
+        self,
+        messages: Sequence[ChatMessage | Turn],
+        guard: Guard,
+        *,
+        tools: Tools = (),
+        think: Think = None,
+    ) -> Rendered:
+        """The same, with control tokens in it known as the template's or a user's."""
+        ...
+
+    def fill(self, prompt: str, suffix: str, guard: Guard = NO_GUARD) -> Rendered:
         """The prompt text that asks for what stands between two texts, if it `fills`.
 
         Raises `PronkError`.
@@ -74,20 +84,103 @@ class Template(Protocol):
 class _Jinja:
     """What is the same for every Jinja template: what it is given, and how much it may take."""
 
-    def __init__(self, source: str, *, bos: str, eos: str) -> None:
+    fills = False
+
+    def __init__(self, source: str, *, bos: str, eos: str, traits: Traits = TAKES_ALL) -> None:
         """`bos` and `eos` are the texts of the model's beginning and end tokens."""
-        self._source = source
+        self.source = source
+        self.traits = traits
+        """What the template takes."""
+        self.reasoning: tuple[str, str] | None = None
+        """The markers before and behind what the model thinks, where they are known."""
         self._globals: dict[str, Any] = {
             "bos_token": bos,
             "eos_token": eos,
-            "add_generation_prompt": True,
-            "tools": None,
             "documents": None,
         }
 
-    def _variables(self, messages: Sequence[ChatMessage]) -> dict[str, Any]:
-        conversation = [{"role": m.role, "content": m.content} for m in messages]
-        return {"messages": conversation, **self._globals}
+    def _write(self, fuel: int, limit: int, variables: dict[str, Any]) -> str:
+        """The text. Raises `Complaint` or `Broken`."""
+        raise NotImplementedError
+
+    def text(
+        self,
+        turns: Sequence[Turn],
+        traits: Traits,
+        tools: Tools,
+        think: Think,
+        *,
+        add_generation_prompt: bool = True,
+        parts: Mapping[str, str] | None = None,
+    ) -> str:
+        """The text of turns that are adapted to `traits`. Raises `Complaint` or `Broken`."""
+        size = Talk(turns, tools).size + sum(map(len, (parts or {}).values()))
+        fuel = _FUEL + _FUEL_PER_MESSAGE * (len(turns) + len(tools))
+        variables = {
+            **self._globals,
+            **_thinking(think),
+            "tools": list(tools) or None,
+            "add_generation_prompt": add_generation_prompt,
+            "messages": messages_of(turns, traits),
+            **(parts or {}),
+        }
+        limit = _OUTPUT + 8 * size
+        if add_generation_prompt and _is_begun(turns):
+            text = self._continued(turns, traits, fuel, limit, variables)
+            if text is not None:
+                return text
+        if add_generation_prompt and len(turns) > 1 and _is_silent(turns[-1]):
+            variables["messages"].pop()
+        try:
+            text = self._write(fuel, limit, variables)
+        except Broken:
+            if not tools:
+                raise
+            # It may rely on what a tool need not have.
+            text = self._write(fuel, limit, variables | {"tools": list(map(_complete, tools))})
+        return self._closed(text) if think is False and add_generation_prompt else text
+
+    def _continued(
+        self,
+        turns: Sequence[Turn],
+        traits: Traits,
+        fuel: int,
+        limit: int,
+        variables: dict[str, Any],
+    ) -> str | None:
+        """The prompt that ends with what the assistant has begun to say; None where the template
+        cannot write it.
+        """
+        last = turns[-1]
+        everything = "".join(t.content + t.thinking for t in turns) + self.source
+        end = next((mark for mark in _ENDS if mark not in everything), None)
+        if end is None:
+            return None
+        if last.content:
+            begun = replace(last, content=last.content + end)
+        else:
+            begun = replace(last, thinking=last.thinking + end)
+        changed = {
+            "messages": messages_of([*turns[:-1], begun], traits),
+            "add_generation_prompt": False,
+        }
+        try:
+            text = self._write(fuel, limit, variables | changed)
+        except (Complaint, Broken):
+            return None
+        before, found, _ = text.partition(end)
+        return before if found else None
+
+    def _closed(self, text: str) -> str:
+        """A prompt after which the model does not think, as far as its text can say so."""
+        opens, closes = self.reasoning or (self.traits.opens, self.traits.closes)
+        if opens and closes:
+            end = text.rstrip()
+            if end.endswith(opens):
+                return f"{end}\n\n{closes}\n\n"
+            if self.reasoning and not self.traits.switches and not end.endswith(closes):
+                return f"{text}{opens}\n\n{closes}\n\n"
+        return text
 
 
 class ChatTemplate(_Jinja):
@@ -96,30 +189,46 @@ class ChatTemplate(_Jinja):
     May be used by several threads at once.
     """
 
-    fills = False
-
-    def __init__(self, source: str, *, bos: str, eos: str) -> None:
-        super().__init__(source, bos=bos, eos=eos)
+    def __init__(self, source: str, *, bos: str, eos: str, traits: Traits = TAKES_ALL) -> None:
+        super().__init__(source, bos=bos, eos=eos, traits=traits)
         self._of_thread = threading.local()
 
     def render(
         self,
-        messages: Sequence[ChatMessage],
+        messages: Sequence[ChatMessage | Turn],
         *,
-        tools: Sequence[Mapping[str, Any]] = (),
+        tools: Tools = (),
         think: Think = None,
+        add_generation_prompt: bool = True,
     ) -> str:
         """The prompt text of `messages`, up to where the assistant begins to speak.
 
-        Raises `PronkError`: INVALID_REQUEST with the template's own words where it refuses the
+        Where the last message is the assistant's, the prompt ends where that does. Raises
+        `PronkError`: INVALID_REQUEST with the template's own words where it refuses the
         conversation, INTERNAL where the template itself fails.
         """
-        renderer: Renderer | None = getattr(self._of_thread, "renderer", None)
-        if renderer is None:
-            renderer = self._of_thread.renderer = Renderer(self._source)
-        fuel = _FUEL + _FUEL_PER_MESSAGE * len(messages)
+        talk = Talk(adapted(map(turn_of, messages), self.traits), tools)
+        talk.words()
+        return self._rendered(talk, think, unchanged, add_generation_prompt)
+
+    def guarded(
+        self,
+        messages: Sequence[ChatMessage | Turn],
+        guard: Guard,
+        *,
+        tools: Tools = (),
+        think: Think = None,
+    ) -> Rendered:
+        """The same, with control tokens in it known as the template's or a user's."""
+        talk = Talk(adapted(map(turn_of, messages), self.traits), tools)
+        return guard.render(lambda mark: self._rendered(talk, think, mark, True), talk.words())
+
+    def _rendered(self, talk: Talk, think: Think, mark: Mark, generates: bool) -> str:
+        talk = talk.marked(mark)
         try:
-            return renderer.render(fuel, _limit(messages), self._variables(messages))
+            return self.text(
+                talk.turns, self.traits, talk.tools, think, add_generation_prompt=generates
+            )
         except Complaint as complaint:
             raise PronkError(
                 Code.INVALID_REQUEST, f"the model's chat template refuses this: {complaint}"
@@ -127,7 +236,13 @@ class ChatTemplate(_Jinja):
         except Broken as broken:
             raise _failed(broken) from None
 
-    def fill(self, prompt: str, suffix: str) -> str:
+    def _write(self, fuel: int, limit: int, variables: dict[str, Any]) -> str:
+        renderer: Renderer | None = getattr(self._of_thread, "renderer", None)
+        if renderer is None:
+            renderer = self._of_thread.renderer = Renderer(self.source)
+        return renderer.render(fuel, limit, variables)
+
+    def fill(self, prompt: str, suffix: str, guard: Guard = NO_GUARD) -> Rendered:
         """Nothing: no Jinja template of a model has a place for a suffix."""
         raise NotImplementedError
 
@@ -135,8 +250,9 @@ class ChatTemplate(_Jinja):
 class GoChatTemplate:
     """A model's own Go template. May be used by several threads at once."""
 
-    def __init__(self, template: GoTemplate) -> None:
+    def __init__(self, template: GoTemplate, source: str = "") -> None:
         self._chat = GoChat(template)
+        self.source = source
 
     @property
     def fills(self) -> bool:
@@ -144,11 +260,7 @@ class GoChatTemplate:
         return self._chat.fills
 
     def render(
-        self,
-        messages: Sequence[ChatMessage | Turn],
-        *,
-        tools: Sequence[Mapping[str, Any]] = (),
-        think: Think = None,
+        self, messages: Sequence[ChatMessage | Turn], *, tools: Tools = (), think: Think = None
     ) -> str:
         """The prompt text of `messages`. Raises `PronkError` (INTERNAL) where the template fails.
 
@@ -159,10 +271,29 @@ class GoChatTemplate:
         except GoTemplateError as error:
             raise _failed(error) from None
 
-    def fill(self, prompt: str, suffix: str) -> str:
+    def guarded(
+        self,
+        messages: Sequence[ChatMessage | Turn],
+        guard: Guard,
+        *,
+        tools: Tools = (),
+        think: Think = None,
+    ) -> Rendered:
+        """The same, with control tokens in it known as the template's or a user's."""
+        talk = Talk(list(map(turn_of, messages)), tools)
+
+        def render(mark: Mark) -> str:
+            marked = talk.marked(mark)
+            return self.render(marked.turns, tools=marked.tools, think=think)
+
+        return guard.render(render, talk.words())
+
+    def fill(self, prompt: str, suffix: str, guard: Guard = NO_GUARD) -> Rendered:
         """The prompt text around a gap. Raises `PronkError` (INTERNAL)."""
         try:
-            return self._chat.fill(prompt, suffix)
+            return guard.render(
+                lambda mark: self._chat.fill(mark(prompt), mark(suffix)), [prompt, suffix]
+            )
         except GoTemplateError as error:
             raise _failed(error) from None
 
@@ -182,55 +313,138 @@ class GoRequestTemplate:
     def __init__(self, template: GoTemplate) -> None:
         self._chat = GoChat(template)
 
-    def render(self, messages: Sequence[ChatMessage], **parts: str) -> str:
-        """The prompt text. Raises `PronkError` (INVALID_REQUEST) whatever goes wrong with it.
+    def render(self, messages: Sequence[ChatMessage | Turn], **parts: str) -> str:
+        """The prompt text. Raises `PronkError` (INVALID_REQUEST) whatever goes wrong with it."""
+        return self.guarded(messages, NO_GUARD, **parts).text
+
+    def guarded(
+        self, messages: Sequence[ChatMessage | Turn], guard: Guard, **parts: str
+    ) -> Rendered:
+        """The same, with control tokens in it known as the template's or a user's.
 
         As in Ollama, a request with a `suffix` has no messages, only its `prompt`.
         """
+        talk = Talk(list(map(turn_of, messages)))
         try:
-            if parts.get("suffix"):
-                return self._chat.fill(parts["prompt"], parts["suffix"])
-            return self._chat.render(messages)
+            if suffix := parts.get("suffix"):
+                prompt = parts["prompt"]
+                return guard.render(
+                    lambda mark: self._chat.fill(mark(prompt), mark(suffix)), [prompt, suffix]
+                )
+            return guard.render(
+                lambda mark: self._chat.render(talk.marked(mark).turns), talk.words()
+            )
         except GoTemplateError as error:
             raise PronkError(Code.INVALID_REQUEST, f"template: {error}") from None
+
+
+class _Spent(Broken):
+    """It took too much memory or time."""
 
 
 class RequestTemplate(_Jinja):
     """A Jinja template that came with a request.
 
-    Beside the messages it is given their parts by name.
+    Beside the messages it is given their parts by name. It was written for this conversation, and
+    only where it refuses that, or fails with it, is the conversation adapted to it.
     """
 
-    def render(self, messages: Sequence[ChatMessage], **parts: str) -> str:
+    def __init__(
+        self,
+        source: str,
+        *,
+        bos: str,
+        eos: str,
+        find_traits: Callable[[], Traits | None] = lambda: None,
+    ) -> None:
+        """`find_traits` finds out what the template takes, if that is possible."""
+        super().__init__(source, bos=bos, eos=eos)
+        self._find_traits = find_traits
+
+    def render(self, messages: Sequence[ChatMessage | Turn], **parts: str) -> str:
         """The prompt text. Raises `PronkError` (INVALID_REQUEST) whatever goes wrong with it."""
-        given = sum(len(message.content) for message in messages) + sum(map(len, parts.values()))
-        order = {
-            "source": self._source,
-            "fuel": _FUEL,
-            "limit": _limit(messages),
-            "memory": _MEMORY + _MEMORY_PER_CHARACTER * (given + len(self._source)),
-            "seconds": _SECONDS,
-            "variables": self._variables(messages) | parts,
-        }
+        return self.guarded(messages, NO_GUARD, **parts).text
+
+    def guarded(
+        self, messages: Sequence[ChatMessage | Turn], guard: Guard, **parts: str
+    ) -> Rendered:
+        """The same, with control tokens in it known as the template's or a user's."""
+        turns = list(map(turn_of, messages))
         try:
-            done = subprocess.run(
-                [sys.executable, "-I", "-m", jinja.__name__],
-                input=json.dumps(order).encode(),
-                capture_output=True,
-                timeout=_PATIENCE,
-                check=True,
-            )
-            answer = json.loads(done.stdout)
-        except (subprocess.SubprocessError, ValueError):
-            answer = {"broken": "it takes too much memory or time"}
-        if "text" in answer:
-            return answer["text"]
+            return self._rendered(turns, guard, parts)
+        except (Complaint, Broken) as error:
+            reason = error
+        if not isinstance(reason, _Spent) and len(turns) > 1:
+            traits = self._find_traits()
+            if traits and traits != self.traits:
+                self.traits = traits
+                try:
+                    return self._rendered(turns, guard, parts)
+                except (Complaint, Broken) as error:
+                    reason = error
+        refusal = "it refuses this: " if isinstance(reason, Complaint) else ""
+        raise PronkError(Code.INVALID_REQUEST, f"template: {refusal}{reason}")
+
+    def _rendered(self, turns: Sequence[Turn], guard: Guard, parts: Mapping[str, str]) -> Rendered:
+        talk = Talk(adapted(turns, self.traits))
+
+        def render(mark: Mark) -> str:
+            marked = {name: mark(text) for name, text in parts.items()}
+            return self.text(talk.marked(mark).turns, self.traits, (), None, parts=marked)
+
+        return guard.render(render, [*talk.words(), *parts.values()])
+
+    def _write(self, fuel: int, limit: int, variables: dict[str, Any]) -> str:
+        order = {"source": self.source, "fuel": fuel, "limit": limit, "variables": variables}
+        try:
+            answer = confined.run(jinja.__name__, order, given=limit // 8 + len(self.source))
+        except confined.TooMuch as reason:
+            raise _Spent(str(reason)) from None
         if "complaint" in answer:
-            raise PronkError(
-                Code.INVALID_REQUEST, f"template: it refuses this: {answer['complaint']}"
-            )
-        raise PronkError(Code.INVALID_REQUEST, f"template: {answer['broken']}")
+            raise Complaint(answer["complaint"])
+        if "broken" in answer:
+            raise Broken(answer["broken"])
+        return answer["text"]
 
 
-def _limit(messages: Sequence[ChatMessage]) -> int:
-    return _OUTPUT + 8 * sum(len(message.content) for message in messages)
+_ENDS = tuple(map(chr, range(0x2A6D1, 0x2A6DE)))
+"""Letters of which one marks where the assistant's last words end."""
+
+
+def _is_begun(turns: Sequence[Turn]) -> bool:
+    """Whether the assistant is to go on with what it said last."""
+    last = turns[-1] if turns else None
+    if last is None or last.role != "assistant" or last.tool_calls:
+        return False
+    return bool(last.content or last.thinking)
+
+
+def _is_silent(turn: Turn) -> bool:
+    """Whether the assistant said nothing that a template would write."""
+    return turn.role == "assistant" and not turn.content and not turn.tool_calls
+
+
+def _complete(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool with everything that one may have."""
+    function: Any = tool.get("function")
+    if not isinstance(function, Mapping):
+        return dict(tool)
+    known = dict(cast(Mapping[str, Any], function))
+    parameters: Any = known.get("parameters")
+    known["parameters"] = {"type": "object", "properties": {}, "required": []} | (
+        dict(cast(Mapping[str, Any], parameters)) if isinstance(parameters, Mapping) else {}
+    )
+    known["description"] = known.get("description") or ""
+    return {**tool, "type": tool.get("type") or "function", "function": known}
+
+
+def _thinking(think: Think) -> dict[str, Any]:
+    """The variables by which templates are told of thinking."""
+    if think is None:
+        return {}
+    variables: dict[str, Any] = {"enable_thinking": bool(think), "thinking": bool(think)}
+    if think is False:
+        variables |= {"reasoning_effort": "low", "thinking_budget": 0}
+    elif isinstance(think, str):
+        variables["reasoning_effort"] = "high" if think == "max" else think
+    return variables

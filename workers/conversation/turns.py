@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...protocol.messages.generation import ChatMessage, ToolCall
+if TYPE_CHECKING:  # the program that tries templates starts quickly without it
+    from ...protocol.messages.generation import ChatMessage, ToolCall
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from ...protocol.codec import MalformedMessage, decode
 from ...protocol.errors import Code, PronkError
 from ...protocol.messages.embedding import Embed, EmbedBody
 from ...protocol.messages.generation import Generate, GenerateBody
-from ..conversation.asking import Asking
 from ..conversation.choice import choose_template
 from ..conversation.prompt import build_prompt
+from ..conversation.specials import Guard
 from ..parts import NO_PARTS, Parts
 from .answer import Answer
 from .constraints import ConstraintCompiler, ConstraintFailed
@@ -80,6 +80,7 @@ class Preparation:
             eos=vocabulary.eos_text,
         )
         self._reading = reading
+        self._guard = Guard(vocabulary.specials, self._template.source if self._template else "")
 
     def prepare(self, header: Generate | Embed, frame: bytes) -> Prepared | EmbedJob:
         """Reads a request's body. Raises `PronkError` with what is wrong with the request,
@@ -104,10 +105,11 @@ class Preparation:
         stops = StopMatcher(options.stop or ())
         prompt = build_prompt(
             replace(body, options=options),
-            Asking(self._template, body) if self._template else None,
+            self._template,
             self._vocabulary,
             context_length,
             self._opening,
+            self._guard,
         )
         shifts = body.shift and self._can_shift
         limit = answer_limit(options.num_predict, context_length, len(prompt), shifts)

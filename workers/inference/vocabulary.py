@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import llama_cpp
@@ -15,6 +16,7 @@ import numpy as np
 
 from ...protocol.errors import Code, PronkError
 from ..conversation.infill import Infill
+from ..conversation.specials import Special
 from .segments import PORTION, portions, survivable
 
 _c: Any = llama_cpp  # its stubs describe what ctypes takes only in part
@@ -24,6 +26,10 @@ _TOO_MANY = -(2**31)
 _USUAL_PIECE = 256
 _CONTROL = int(_c.LLAMA_TOKEN_ATTR_CONTROL)
 _STRIPS = int(_c.LLAMA_TOKEN_ATTR_LSTRIP)
+_STRIPS_AFTER = int(_c.LLAMA_TOKEN_ATTR_RSTRIP)
+_HIDDEN = _CONTROL | int(_c.LLAMA_TOKEN_ATTR_UNKNOWN)
+"""What llama.cpp looks for only where control tokens count."""
+_SPECIAL = _HIDDEN | int(_c.LLAMA_TOKEN_ATTR_USER_DEFINED)
 
 
 class Vocabulary:
@@ -44,6 +50,7 @@ class Vocabulary:
         """None for a model that was not taught to fill in."""
         self._by_expression = _c.llama_vocab_type(handle) == _c.LLAMA_VOCAB_TYPE_BPE
         self._control: tuple[re.Pattern[bytes] | None] | None = None
+        self._specials: tuple[Special, ...] | None = None
         self._end_tokens: tuple[int, ...] | None = None
         self._pieces: dict[int, bytes] = {}
         self._written: dict[int, bytes] = {}
@@ -130,6 +137,26 @@ class Vocabulary:
         if self._end_tokens is None:
             self._end_tokens = tuple(filter(self.ends_generation, range(self.size)))
         return self._end_tokens
+
+    @property
+    def specials(self) -> tuple[Special, ...]:
+        """The tokens that stand for themselves and not for their texts."""
+        if self._specials is None:
+            self._specials = tuple(self._find_specials())
+        return self._specials
+
+    def _find_specials(self) -> Iterator[Special]:
+        attributes, text_of, handle = _c.llama_vocab_get_attr, _c.llama_vocab_get_text, self.handle
+        for token in range(self.size):
+            attribute = int(attributes(handle, token))
+            if attribute & _SPECIAL:
+                yield Special(
+                    token,
+                    text_of(handle, token).decode("utf-8", "replace"),
+                    bool(attribute & _HIDDEN),
+                    bool(attribute & _STRIPS),
+                    bool(attribute & _STRIPS_AFTER),
+                )
 
     @property
     def bos_text(self) -> str:

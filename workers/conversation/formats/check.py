@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....protocol.errors import PronkError
+from ..choice import go_template
 from ..gotemplate import GoTemplateError
 from ..jinja import Broken, Complaint, Renderer, check
 from ..turns import Turn
@@ -28,11 +29,9 @@ def check_template(order: dict[str, Any]) -> dict[str, Any]:
     `order` has the template's `source`, and perhaps the texts `bos` and `eos` of the model's
     beginning and end tokens.
     """
-    from ..choice import is_go
-
     source = order["source"]
-    go = is_go(source)
     try:
+        go = go_template(source) is not None
         ways = renderings_of(
             source, go=go, bos=order.get("bos") or "<s>", eos=order.get("eos") or "</s>"
         )

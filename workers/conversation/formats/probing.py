@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from ....protocol.errors import PronkError
 from ..go_chat import GoChat, Think
 from ..gotemplate import GoTemplateError
+from ..gotemplate import Template as GoTemplate
 from ..jinja import Broken, Complaint, Renderer
 from ..turns import Turn
 
@@ -46,7 +47,7 @@ class GoRendering:
 
     def __init__(self, source: str) -> None:
         """Raises `GoTemplateError`."""
-        self._chat = GoChat(source)
+        self._chat = GoChat(GoTemplate.parse(source))
 
     def render(
         self,

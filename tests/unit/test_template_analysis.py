@@ -1,0 +1,114 @@
+"""Hostile templates against the real process in which they are tried."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from pronk.protocol.errors import Code, PronkError
+from pronk.workers.conversation import analysis
+from pronk.workers.conversation.analysis import Analysis, analysed
+from pronk.workers.conversation.choice import choose_template, request_template
+from pronk.workers.conversation.jinja import Broken
+from pronk.workers.conversation.template import ChatTemplate
+from pronk.workers.conversation.traits import TAKES_ALL
+from pronk.workers.conversation.turns import Turn
+from support import templates
+
+DOUBLING = (
+    "{% set n = namespace(x='x' * 100) %}{% for i in range(40) %}"
+    "{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x | length }}"
+)
+SAYS = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}"
+
+
+def test_the_process_says_what_this_one_would_say() -> None:
+    for source in (templates.BRACKETS, templates.TEXTUAL):
+        found = analysis.analyse(source, "<s>", "</s>")
+        assert analysed(source, "<s>", "</s>") == Analysis(analysis.Traits(**found["traits"]), {})
+
+
+def test_a_template_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = analysed(SAYS, "<s>", "")
+    monkeypatch.setattr(analysis.confined, "run", lambda *_, **__: pytest.fail("tried again"))
+    assert analysed(SAYS, "<s>", "") is first
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("{% if %}", "syntax error"),
+        ("{% for a in range(99999) %}{% for b in range(9) %}x{% endfor %}{% endfor %}", "fuel"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion"),
+        ("{{ ''.__class__.__mro__ }}", "undefined"),
+        ("{{ messages.__init__.__globals__ }}", "undefined"),
+        ("{% include '/etc/passwd' %}", "."),
+        (DOUBLING, "too much memory or time"),
+        ("{{ 'x' * 20000000 }}", "far more than it was given"),
+        # Only for conversations with a system message, and for words of the template's own.
+        ("{% if messages[0].role == 'system' %}" + DOUBLING + "{% endif %}" + SAYS, "too much"),
+        ("{% if 'abracadabra' in messages[0].content %}" + DOUBLING + "{% endif %}" + SAYS, "much"),
+        ("{% if messages | length > 150 %}" + DOUBLING + "{% endif %}" + SAYS, "too much"),
+    ],
+)
+def test_a_model_with_a_hostile_template_is_not_loaded(source: str, reason: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(PronkError, match=rf"chat template cannot be used: .*{reason}") as caught:
+        choose_template(source, None, "", bos="", eos="")
+    assert caught.value.code is Code.LOAD_FAILED
+    assert time.monotonic() - started < analysis.confined.PATIENCE
+
+
+def test_a_hostile_layer_gives_way_to_the_ggufs_template() -> None:
+    looping = "{% for a in range(99999) %}{% for b in range(9) %}{% endfor %}{% endfor %}"
+    chosen = choose_template(SAYS, looping, "", bos="", eos="")
+    assert chosen
+    assert chosen.render([Turn("user", "U")]) == "user:U;"
+
+
+def test_a_template_for_some_conversations_only_is_used_for_them() -> None:
+    chosen = choose_template("{{ messages[1].content }}", None, "", bos="", eos="")
+    assert chosen
+    with pytest.raises(PronkError, match="chat template failed"):
+        chosen.render([])
+
+
+def test_what_cannot_be_used_says_so_and_not_what_it_was_given() -> None:
+    with pytest.raises(Broken) as caught:
+        analysed("{{ messages[0].content.nothing.at_all }}", "", "")
+    assert str(caught.value).startswith("undefined value")
+
+
+def test_a_requests_template_is_helped_where_it_refuses_its_conversation() -> None:
+    own = request_template(templates.TURNS, bos="<s>", eos="")
+    assert own.render([Turn("system", "S"), Turn("user", "U")]) == (
+        "<s><start_of_turn>user\nS\n\nU<end_of_turn>\n<start_of_turn>model\n"
+    )
+    refusing = request_template("{{ raise_exception('never') }}", bos="", eos="")
+    with pytest.raises(PronkError, match="template: it refuses this: never") as caught:
+        refusing.render([Turn("system", "S"), Turn("user", "U")])
+    assert caught.value.code is Code.INVALID_REQUEST
+
+
+def test_more_may_be_found_out_in_the_same_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(template: ChatTemplate) -> str:
+        return template.render([Turn("user", "U")])
+
+    monkeypatch.setitem(analysis.FURTHER, "told", told)
+    assert analysis.analyse(SAYS, "", "") == {
+        "traits": analysis.asdict(TAKES_ALL) | {"tools": False, "calls": False},
+        "told": "user:U;",
+    }
+
+
+def test_the_program_starts_without_what_it_does_not_need() -> None:
+    """It runs at every load of a model."""
+    source = (
+        f"import sys, {analysis.__name__}; print([m for m in ('pydantic', 'llama_cpp', 'zmq', "
+        "'numpy', 'asyncio') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", source], capture_output=True, check=True)
+    assert done.stdout.decode().strip() == "[]"

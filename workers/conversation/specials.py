@@ -1,0 +1,407 @@
+"""Control tokens, and which of those that stand in a prompt a template wrote itself.
+
+A prompt comes from its template as one text, in which the words of users and the template's own
+markers look alike. So the template is rendered once more with words in which every character that
+could begin or end a control token has a stand-in, of equal length and like nothing else: where the
+result is the same but for those, it says of each character whose it is. What users wrote is then
+tokenized as text. See `Guard.render`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Protocol
+
+_APART = "\n"
+"""Joins with nothing behind it in any vocabulary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """A token that stands for itself and not for its text."""
+
+    token: int
+    text: str
+    control: bool = True
+    """Whether it is one only where control tokens are looked for; else it is in any text, too."""
+    strips_before: bool = False
+    strips_after: bool = False
+    """Whether it takes the white space beside it along."""
+
+
+class TextTokenizer(Protocol):
+    """What is needed of a vocabulary to tokenize."""
+
+    def tokenize(self, text: str, *, special: bool = True) -> list[int]:
+        """Token ids of `text`, without a beginning token."""
+        ...
+
+
+class Rendered:
+    """The text of a prompt, in which control tokens that users wrote are known as text."""
+
+    __slots__ = ("_guard", "_marked", "text")
+
+    def __init__(self, text: str, marked: str | None = None, guard: Guard | None = None) -> None:
+        """`marked` is `text` with stand-ins; None where no control token is a user's."""
+        self.text = text
+        self._marked = marked
+        self._guard = guard
+
+    def __len__(self) -> int:
+        return len(self.text)
+
+    def __getitem__(self, part: slice) -> Rendered:
+        marked = None if self._marked is None else self._marked[part]
+        return Rendered(self.text[part], marked, self._guard)
+
+    def __add__(self, behind: str) -> Rendered:
+        marked = None if self._marked is None else self._marked + behind
+        return Rendered(self.text + behind, marked, self._guard)
+
+    def tokens(self, tokenizer: TextTokenizer, *, special: bool = True) -> list[int]:
+        """Token ids, without a beginning token."""
+        if self._marked is None or self._guard is None or not special:
+            return tokenizer.tokenize(self.text, special=special)
+        tokens: list[int] = []
+        for token, start, end in self._guard.partition(self._marked):
+            if token is not None:
+                tokens.append(token)
+            elif start < end:
+                marked = self._marked[start:end]
+                tokens += self._guard.tokens_of(self.text[start:end], marked, tokenizer)
+        return tokens
+
+
+class Mark(Protocol):
+    """Changes characters of a user's words, and keeps their length."""
+
+    def __call__(self, text: str, *, own: bool = False) -> str:
+        """The changed text. `own` says that the model wrote it: the markers in which a template
+        expects its words, such as those of reasoning, count.
+        """
+        ...
+
+
+Render = Callable[[Mark], str]
+"""Renders with all words of users changed."""
+
+
+def unchanged(text: str, *, own: bool = False) -> str:
+    """The text itself."""
+    del own
+    return text
+
+
+class Guard:
+    """Knows the special tokens of a model, and those that a template uses. For many threads."""
+
+    def __init__(self, specials: Iterable[Special] = (), source: str = "") -> None:
+        """`source` is the template's: an added token, which any text may otherwise hold, is
+        guarded like a control token where the template uses it as a marker.
+        """
+        specials = sorted(
+            (special for special in specials if special.text),
+            key=lambda special: len(special.text.encode()),
+            reverse=True,
+        )
+        self._specials = tuple(specials)
+        guarded = [s for s in specials if s.control or (_is_tag(s.text) and s.text in source)]
+        self._guarded = {s.text: s for s in guarded}
+        self._pattern = _any_of(self._guarded)
+        self._all = _any_of(s.text for s in specials)
+        self.markers = _any_of(
+            text
+            for text, special in self._guarded.items()
+            if not special.control and (_is_sought(text, source) or _is_paired(text, source))
+        )
+        """What may stand in the model's own words, such as the beginning and end of reasoning."""
+        self.signs = _signs(self._guarded)
+        self._letters = "".join(
+            sorted({c for text in self._guarded for c in text if _may_change(c)})
+        )
+        self._begins = {text[:n] for text in self._guarded for n in range(1, len(text))}
+        self._ends = {text[-n:] for text in self._guarded for n in range(1, len(text))}
+        self._longest = max(map(len, self._guarded), default=0)
+        self._joined = "\0".join(self._guarded)
+        self._framed = _frames(source, self._begins)
+        self._source = source
+        self.of = lru_cache(maxsize=8)(self._of)
+        """The guard of the same tokens for another template."""
+
+    def _of(self, source: str) -> Guard:
+        return Guard(self._specials, source)
+
+    def render(self, render: Render, words: Sequence[str]) -> Rendered:
+        """What a template writes, with every control token in it known as its own or a user's.
+
+        `words` are all texts that `render` changes. What it raises with unchanged words is passed
+        on.
+        """
+        plain = render(unchanged)
+        if self._pattern is None or not self._may_hide(words):
+            return Rendered(plain)
+        free = _free(len(self._letters), [*words, self._source])
+        if len(free) < len(self._letters):  # somebody sent every character that there is
+            return Rendered(render(self._without))
+        marks = _Marks(self, dict(zip(self._letters, free, strict=True)))
+        whole = _attempt(render, marks.wholly)
+        if whole is not None and marks.removed(whole) == plain:
+            return self._judged(plain, whole)
+        # The template looks into the words. It may, as long as it writes the same control tokens
+        # as it does for words that it cannot look into.
+        blind = whole if whole is not None else _attempt(render, self._without)
+        light = _attempt(render, marks.lightly)
+        if light is not None and blind is not None and self._control(light) == self._control(blind):
+            return self._judged(marks.removed(light), light)
+        if whole is not None:
+            return self._judged(marks.removed(whole), whole)
+        # It refuses what is marked. Without its signs, nothing can be a control token.
+        return Rendered(render(self._without))
+
+    def partition(self, marked: str) -> list[tuple[int | None, int, int]]:
+        """Tokens and texts (None) with where they stand, as llama.cpp finds them: the longest
+        tokens first.
+        """
+        pieces: list[tuple[int | None, int, int]] = [(None, 0, len(marked))]
+        found = set(self._all.findall(marked)) if self._all else set[str]()
+        # A shorter one within a longer one's text can only be where the longer one is.
+        for special in self._specials:
+            if special.text not in found and not any(special.text in text for text in found):
+                continue
+            if special.text not in marked:
+                continue
+            divided: list[tuple[int | None, int, int]] = []
+            for token, start, end in pieces:
+                if token is None:
+                    divided += _divided(marked, start, end, special)
+                else:
+                    divided.append((token, start, end))
+            pieces = divided
+        return pieces
+
+    def tokens_of(self, text: str, marked: str, tokenizer: TextTokenizer) -> list[int]:
+        """The tokens of what stands between control tokens. An added token that a user wrote is
+        cut behind its first character, because any text may otherwise hold it.
+        """
+        if self._pattern is None:
+            return tokenizer.tokenize(text, special=False)
+        cuts = [
+            match.start() + 1
+            for match in self._pattern.finditer(text)
+            if not self._guarded[match[1]].control
+            and marked[match.start() : match.end(1)] != match[1]
+        ]
+        tokens = tokenizer.tokenize(text[: cuts[0]] if cuts else text, special=False)
+        lead = tokenizer.tokenize(_APART, special=False) if cuts else []
+        for start, end in pairwise([*cuts, len(text)]):
+            # Behind another text, no space is put before a text; at the beginning one might be.
+            behind = tokenizer.tokenize(_APART + text[start:end], special=False)
+            tokens += behind[len(lead) :]
+        return tokens
+
+    def _may_hide(self, words: Iterable[str]) -> bool:
+        """Whether some word holds what could become part of a control token."""
+        return any(
+            any(sign in word for sign in self.signs) or self.is_middle(word) for word in words
+        )
+
+    def is_middle(self, word: str) -> bool:
+        """Whether a word may stand in the middle of a token that the template begins and ends."""
+        if not self._framed or len(word) > _LONGEST_MIDDLE:
+            return False
+        word = word.strip()
+        return bool(word) and word in self._joined
+
+    def _without(self, text: str, *, own: bool = False) -> str:
+        del own
+        if self.is_middle(text):
+            return " " * len(text)
+        for sign in self.signs:
+            text = text.replace(sign, " ")
+        return text
+
+    def places_in(self, text: str) -> set[int]:
+        """Where tokens begin in a text, and where one may go on beyond its edges."""
+        if self._pattern is None:
+            return set()
+        places = {match.start() for match in self._pattern.finditer(text)}
+        end, begin = len(text.rstrip()), len(text) - len(text.lstrip())
+        for length in range(1, min(self._longest, end - begin + 1)):
+            if text[end - length : end] in self._begins:
+                places.add(end - length)
+            if text[begin : begin + length] in self._ends:
+                places.add(begin + length - 1)
+        return places
+
+    def _control(self, text: str) -> list[str]:
+        assert self._pattern is not None
+        return [t for t in self._pattern.findall(text) if self._guarded[t].control]
+
+    def _judged(self, text: str, marked: str) -> Rendered:
+        """The marks matter only where they keep apart what would otherwise be one token."""
+        assert self._pattern is not None
+        for match in self._pattern.finditer(text):
+            if marked[match.start() : match.end(1)] != match[1]:
+                return Rendered(text, marked, self)
+        return Rendered(text)
+
+
+class _Marks:
+    """Stand-ins for one conversation."""
+
+    def __init__(self, guard: Guard, stand_ins: dict[str, str]) -> None:
+        self._guard = guard
+        self._all = {ord(c): stand_in for c, stand_in in stand_ins.items()}
+        self._back = {ord(stand_in): c for c, stand_in in stand_ins.items()}
+        self._signs = [(sign, stand_ins[sign]) for sign in guard.signs]
+
+    def wholly(self, text: str, *, own: bool = False) -> str:
+        """A text with stand-ins wherever a control token could begin or end."""
+        if self._guard.is_middle(text):
+            return text.translate(self._all)
+        marked = text
+        for sign, stand_in in self._signs:
+            marked = marked.replace(sign, stand_in)
+        return self._without_markers(text, marked) if own else marked
+
+    def lightly(self, text: str, *, own: bool = False) -> str:
+        """A text with stand-ins only where a control token is, or begins or ends at its edge."""
+        if self._guard.is_middle(text):
+            return text.translate(self._all)
+        characters = list(text)
+        for place in self._guard.places_in(text):
+            characters[place] = characters[place].translate(self._all)
+        marked = "".join(characters)
+        return self._without_markers(text, marked) if own else marked
+
+    def removed(self, text: str) -> str:
+        """What a text is without stand-ins."""
+        for sign, stand_in in self._signs:
+            text = text.replace(stand_in, sign)
+        return text.translate(self._back) if _RARELY.search(text) else text
+
+    def _without_markers(self, text: str, marked: str) -> str:
+        if self._guard.markers is None:
+            return marked
+        pieces: list[str] = []
+        end = 0
+        for match in self._guard.markers.finditer(text):
+            if match.start() >= end:
+                pieces += [marked[end : match.start()], match[1]]
+                end = match.end(1)
+        return "".join([*pieces, marked[end:]])
+
+
+def _attempt(render: Render, mark: Mark) -> str | None:
+    try:
+        return render(mark)
+    except Exception:  # the template's own refusal, of words that nobody wrote
+        return None
+
+
+def _divided(
+    marked: str, start: int, end: int, special: Special
+) -> list[tuple[int | None, int, int]]:
+    pieces: list[tuple[int | None, int, int]] = []
+    while (place := marked.find(special.text, start, end)) >= 0:
+        behind = place + len(special.text)
+        before = place
+        if special.strips_before:
+            before = start + len(marked[start:place].rstrip(" \t\n\v\f\r"))
+        pieces += [(None, start, before), (special.token, place, behind)]
+        if special.strips_after:
+            behind = end - len(marked[behind:end].lstrip(" \t\n\v\f\r"))
+        start = behind
+    return [*pieces, (None, start, end)]
+
+
+def _any_of(texts: Iterable[str]) -> re.Pattern[str] | None:
+    """Finds one of some texts, the longest, wherever one begins."""
+    longest_first = sorted(set(texts), key=len, reverse=True)
+    if not longest_first:
+        return None
+    heads = "".join(sorted({text[0] for text in longest_first}))
+    return re.compile(f"(?=[{re.escape(heads)}])(?=({'|'.join(map(re.escape, longest_first))}))")
+
+
+def _may_change(character: str) -> bool:
+    """Whether a stand-in goes through templates as the character does: not what they trim, or
+    what JSON escapes.
+    """
+    return not character.isspace() and character.isprintable() and character not in '"\\'
+
+
+def _signs(texts: Iterable[str]) -> str:
+    """The first and the last character of each text that may have a stand-in.
+
+    A text of which a part is a user's has one of them from the user, or both from the template.
+    """
+    signs = set[str]()
+    for text in texts:
+        usable = [c for c in text if _may_change(c)]
+        signs.update(usable[:1], usable[-1:])
+    return "".join(sorted(signs))
+
+
+_LONGEST_MIDDLE = 64
+
+
+def _frames(source: str, begins: set[str]) -> bool:
+    """Whether a template has a place where a value stands right behind the beginning of a token,
+    such as `'<' + name + '>'`.
+    """
+    longest = max(map(len, begins), default=0)
+    return any(
+        source[place - length : place] in begins
+        for place in (match.start() for match in re.finditer(r"[\"']|\{[{%#]", source))
+        for length in range(1, min(longest, place) + 1)
+    )
+
+
+def _is_tag(text: str) -> bool:
+    """Whether an added token looks like a marker and not like a word."""
+    return (
+        len(text) > 2
+        and not text[0].isalnum()
+        and not text[-1].isalnum()
+        and not any(character.isspace() for character in text)
+        and any(character.isalpha() for character in text)
+    )
+
+
+def _is_sought(text: str, source: str) -> bool:
+    """Whether a template asks whether a text is in another, or cuts there."""
+    quoted = f"[\"']{re.escape(text)}[\"']"
+    return re.search(rf"{quoted}\s+in\s|split\(\s*{quoted}", source) is not None
+
+
+def _is_paired(text: str, source: str) -> bool:
+    """Whether a text is one of a pair of tags that a template knows: `<a>` and `</a>`."""
+    other = text[0] + text[2:] if text[1] == "/" else f"{text[0]}/{text[1:]}"
+    return other in source
+
+
+_RARE = range(0x20000, 0x2A6D0)
+"""Letters that are printed, have no case and stand in hardly any text."""
+
+
+def _free(count: int, texts: Iterable[str]) -> str:
+    """`count` rare characters that stand in none of the texts."""
+    used = set[str]()
+    for text in texts:
+        if not text.isascii():
+            used.update(_RARELY.findall(text))
+    free = (chr(code) for code in _RARE if chr(code) not in used)
+    return "".join(character for _, character in zip(range(count), free, strict=False))
+
+
+_RARELY = re.compile("[\U00020000-\U0002a6d0]")
+
+
+NO_GUARD = Guard()
+"""For a model without control tokens."""
