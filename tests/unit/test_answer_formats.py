@@ -111,10 +111,10 @@ def test_a_list_is_no_part_of_the_markers():
 def test_ids_and_numbers_between_name_and_arguments():
     calls = form_of("name, id, arguments").calls
     assert calls
-    assert (calls.between, calls.fields) == (("[CALL_ID]", "[ARGS]"), ("id",))
+    assert (calls.fields, calls.between) == (("name", "id"), ("[CALL_ID]", "[ARGS]"))
     calls = form_of("numbered").calls
     assert calls
-    assert (calls.between, calls.fields) == ((":", "<|call_argument_begin|>"), ("index",))
+    assert (calls.fields, calls.between) == (("name", "index"), (":", "<|call_argument_begin|>"))
     assert calls.each.start == "<|call_begin|>functions."
     assert calls.section == Markers("<|calls_begin|>", "<|calls_end|>")
 

@@ -8,6 +8,7 @@ from .description import Markers, Reasoning
 from .probing import ANSWERED, CONTENT, FIRST, THOUGHT, Probing, common_start
 
 _PAIR = re.compile(r"<([^<>/\s|]+)>\s*</\1>")
+_PHRASE = re.compile(r"\bafter ['\"]([^'\"\n]{3,60}:)['\"]")
 _EMPTY = re.compile(rf"({ANSWERED.pattern})\s*({ANSWERED.pattern})\s*\Z")
 
 
@@ -88,6 +89,8 @@ def _asked_for(probing: Probing) -> tuple[Markers | None, Markers]:
         return None, Markers()
     pairs = [Markers(f"<{name}>", f"</{name}>") for name in _PAIR.findall(asked)]
     pairs = [pair for pair in pairs if pair.start + pair.end not in plain]
+    if not pairs and len(phrases := _PHRASE.findall(asked)) == 2 and phrases[0] not in plain:
+        return Markers(*phrases), Markers()
     if not pairs:
         return None, Markers()
     return pairs[0], pairs[1] if len(pairs) > 1 else Markers()
