@@ -152,7 +152,10 @@ class Format:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; `from_json` reads it."""
-        return asdict(self)
+        data = asdict(self)
+        if self.calls:
+            data["calls"]["syntax"] = self.calls.syntax.value
+        return data
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Format:
