@@ -173,10 +173,8 @@ def _calls(form: dict[str, Any]) -> list[tuple[str, str]]:
     rows += _around("all calls", calls["section"])
     rows += _around("each call", calls["each"])
     if calls["syntax"] in ("named", "tagged"):
-        between = calls["between"][0]
-        for field, text in zip(calls["fields"], calls["between"][1:], strict=True):
-            between += f"{{{field}}}{text}"
-        rows.append(("after the name", _quoted(between)))
+        pairs = zip(calls["fields"], calls["between"], strict=True)
+        rows.append(("before arguments", _quoted("".join(f"{{{a}}}{b}" for a, b in pairs))))
     if parameter := calls["parameter"]:
         texts = (parameter["start"], "{key}", parameter["middle"], "{value}", parameter["end"])
         rows.append(("an argument", _quoted("".join(texts))))

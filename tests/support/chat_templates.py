@@ -280,6 +280,77 @@ PROSE_THOUGHTS = _chat(
     "{%- endif %}" + _TEXT
 )
 
+CODE_BLOCK = _chat(
+    _TEXT
+    + _calls(
+        """{{- '    {\\n        "tool_name": "' + f.name + '",\\n        "parameters": ' }}"""
+        """{{- f.arguments | tojson(indent=4) + '\\n    }' }}""",
+        _lit("Action: ```json\n[\n"),
+        _lit("\n]```"),
+        _lit(",\n"),
+    )
+)
+"""Command R's."""
+
+CALLS_FIRST = _chat(
+    _calls(
+        _PYTHON,
+        _lit("<|calls_start|>\n```python\n"),
+        _lit("\n```\n<|calls_end|>\n"),
+        _lit("\n"),
+    )
+    + _TEXT
+)
+"""MiniCPM's: Python in a code block, and text behind it."""
+
+ID_BEFORE_NAME = _chat(
+    _TEXT
+    + _calls(
+        "{{- '<call id=' ~ c.id ~ ' number=' ~ loop.index ~ ' name=' ~ f.name ~ '>' }}"
+        "{{- f.arguments | tojson ~ '</call>' }}"
+    )
+)
+
+ANSWER_IN_TAGS = _chat(
+    _THINK
+    + _lit("<answer>\n")
+    + _TEXT
+    + _calls(
+        _lit("<tool_call>")
+        + "{{- f.name + '\\n```json\\n' + f.arguments | tojson + '\\n```</tool_call>' }}",
+        _lit("<tool_calls>"),
+        _lit("</tool_calls>"),
+        _lit("\n"),
+    )
+    + _lit("\n</answer>")
+)
+"""Hunyuan's: text and calls within one pair of markers."""
+
+OBJECT_AROUND_ALL = _chat(
+    _TEXT
+    + _calls(
+        """{{- {"name": f.name, "arguments": f.arguments} | tojson }}""",
+        _lit('{"tool_calls": ['),
+        _lit("]}"),
+        _lit(", "),
+    )
+)
+
+QUOTED_TEXTS = _chat(
+    _TEXT
+    + _calls(
+        "{{- '<call ' + f.name + '>' }}{%- for k, v in f.arguments | items %}"
+        "{{- '<with ' + k + '>' + v | tojson + '</with>' }}{%- endfor %}" + _lit("</call>")
+    )
+)
+
+ASKED_IN_WORDS = _chat(
+    _TEXT,
+    head="{%- if thinking %}{{ '<|turn|>system\\nWrite your thoughts after \"Here is my thought "
+    'process:" and your answer after "Here is my response:".<|over|>\\n\' }}{% endif %}',
+)
+"""Granite 3.2's."""
+
 INSTRUCTED = _chat(
     _TEXT,
     head="{%- if tools %}{{ '<|turn|>system\\nAnswer only with <|tool_call|> and a JSON list of "
@@ -396,6 +467,17 @@ FAMILIES = [
     Family("bare python", BARE_PYTHON, frozenset(_REASONING)),
     Family("python lines", PYTHON_LINES, frozenset(_REASONING)),
     Family("name as key", NAME_AS_KEY, frozenset(_REASONING)),
+    Family("code block", CODE_BLOCK, frozenset(_REASONING)),
+    Family("calls first", CALLS_FIRST, frozenset(_REASONING)),
+    Family("id before name", ID_BEFORE_NAME, frozenset(_REASONING)),
+    Family("answer in tags", ANSWER_IN_TAGS),
+    Family("object around all", OBJECT_AROUND_ALL, frozenset(_REASONING)),
+    Family("quoted texts", QUOTED_TEXTS, frozenset(_REASONING)),
+    Family(
+        "asked in words",
+        ASKED_IN_WORDS,
+        frozenset(_CALLS | _REASONING) - {"reasoning before text"},
+    ),
     Family("recipients", RECIPIENTS, frozenset(_REASONING)),
     Family("prompt thinks", PROMPT_THINKS),
     Family("latest reasoning", LATEST_REASONING),

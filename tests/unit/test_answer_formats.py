@@ -34,6 +34,13 @@ SYNTAXES = {
     "bare python": Syntax.PYTHON,
     "python lines": Syntax.PYTHON,
     "name as key": Syntax.OBJECT,
+    "code block": Syntax.OBJECT,
+    "calls first": Syntax.PYTHON,
+    "id before name": Syntax.NAMED,
+    "answer in tags": Syntax.NAMED,
+    "object around all": Syntax.OBJECT,
+    "quoted texts": Syntax.TAGGED,
+    "asked in words": None,
     "recipients": Syntax.NAMED,
     "prompt thinks": Syntax.OBJECT,
     "latest reasoning": Syntax.OBJECT,
@@ -111,12 +118,26 @@ def test_a_list_is_no_part_of_the_markers():
 def test_ids_and_numbers_between_name_and_arguments():
     calls = form_of("name, id, arguments").calls
     assert calls
-    assert (calls.between, calls.fields) == (("[CALL_ID]", "[ARGS]"), ("id",))
+    assert (calls.fields, calls.between) == (("name", "id"), ("[CALL_ID]", "[ARGS]"))
     calls = form_of("numbered").calls
     assert calls
-    assert (calls.between, calls.fields) == ((":", "<|call_argument_begin|>"), ("index",))
+    assert (calls.fields, calls.between) == (("name", "index"), (":", "<|call_argument_begin|>"))
     assert calls.each.start == "<|call_begin|>functions."
     assert calls.section == Markers("<|calls_begin|>", "<|calls_end|>")
+
+
+def test_ids_and_numbers_before_the_name():
+    calls = form_of("id before name").calls
+    assert calls
+    assert (calls.fields, calls.between) == (("id", "index", "name"), (" number=", " name=", ">"))
+    assert calls.each == Markers("<call id=", "</call>")
+
+
+def test_text_and_calls_within_the_same_markers():
+    form = form_of("answer in tags")
+    assert form.content == Markers("<answer>\n", "</answer>")
+    assert form.calls
+    assert form.calls.section == Markers("<tool_calls>", "</tool_calls>\n")
 
 
 def test_parameters_in_tags():

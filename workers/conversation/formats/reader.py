@@ -304,7 +304,7 @@ class CallReader:
         texts = [text.strip() for text in self._calls.between]
         name = id = ""
         start = self._position
-        for field, text in zip(("name", *self._calls.fields), texts, strict=True):
+        for field, text in zip(self._calls.fields, texts, strict=True):
             value = (yield from self._until([text] if text else stops, _NAME)).strip()
             if field == "name":
                 name = value

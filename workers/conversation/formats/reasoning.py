@@ -7,7 +7,8 @@ import re
 from .description import Markers, Reasoning
 from .probing import ANSWERED, CONTENT, FIRST, THOUGHT, Probing, common_start
 
-_PAIR = re.compile(r"<([^<>/\s|]+)>\s*</\1>")
+_PAIR = re.compile(r"<([^<>/\s|]{1,60})>\s{0,9}</\1>")
+_PHRASE = re.compile(r"\bafter ['\"]([^'\"\n]{3,60}:)['\"]")
 _EMPTY = re.compile(rf"({ANSWERED.pattern})\s*({ANSWERED.pattern})\s*\Z")
 
 
@@ -55,9 +56,15 @@ def _rendered(probing: Probing, tools: bool) -> Markers | None:
             elif found := ANSWERED.match(end):
                 end = found[0]
             if end:
-                spaced = re.search(rf"\s*{re.escape(end)}\s*", between)
-                return Markers(start, spaced[0] if spaced else end)
+                return Markers(start, _with_space(end, between))
     return None
+
+
+def _with_space(marker: str, text: str) -> str:
+    """A marker with the white space around it where it stands in a text."""
+    before, _, after = text.partition(marker)
+    left = before[len(before.rstrip()) :]
+    return left + marker + after[: len(after) - len(after.lstrip())]
 
 
 def _in_prompts(probing: Probing, tools: bool) -> Markers | None:
@@ -88,6 +95,8 @@ def _asked_for(probing: Probing) -> tuple[Markers | None, Markers]:
         return None, Markers()
     pairs = [Markers(f"<{name}>", f"</{name}>") for name in _PAIR.findall(asked)]
     pairs = [pair for pair in pairs if pair.start + pair.end not in plain]
+    if not pairs and len(phrases := _PHRASE.findall(asked)) == 2 and phrases[0] not in plain:
+        return Markers(*phrases), Markers()
     if not pairs:
         return None, Markers()
     return pairs[0], pairs[1] if len(pairs) > 1 else Markers()
