@@ -78,6 +78,9 @@ class ModelFacts:
     renderer: Label = ""
     """Ollama's name for code of its own that writes the prompt in the template's place; empty where
     the template does."""
+    analyses: dict[Digest, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    """What was found out about its templates, each under the SHA-256 of its source, so that workers
+    need not try them again."""
 
 
 @dataclass(frozen=True, slots=True)

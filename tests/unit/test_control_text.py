@@ -41,7 +41,7 @@ def vocabulary(
 
 
 def template_of(source: str) -> ChatTemplate:
-    traits = Traits(**analyse(source, "<s>", "</s>")["traits"])
+    traits = Traits(**analyse(source)["traits"])
     return ChatTemplate(source, bos="<s>", eos="</s>", traits=traits)
 
 

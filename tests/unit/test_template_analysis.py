@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -10,11 +11,10 @@ import pytest
 
 from pronk.protocol.errors import Code, PronkError
 from pronk.workers.conversation import analysis
-from pronk.workers.conversation.analysis import Analysis, analysed
+from pronk.workers.conversation.analysis import analysed, found_out
 from pronk.workers.conversation.choice import choose_template, request_template
+from pronk.workers.conversation.formats import Format
 from pronk.workers.conversation.jinja import Broken
-from pronk.workers.conversation.template import ChatTemplate
-from pronk.workers.conversation.traits import TAKES_ALL
 from pronk.workers.conversation.turns import Turn
 from support import templates
 
@@ -22,19 +22,34 @@ DOUBLING = (
     "{% set n = namespace(x='x' * 100) %}{% for i in range(40) %}"
     "{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x | length }}"
 )
+GO = "{{ range .Messages }}{{ .Role }}:{{ .Content }};{{ end }}"
 SAYS = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}"
 
 
 def test_the_process_says_what_this_one_would_say() -> None:
-    for source in (templates.BRACKETS, templates.TEXTUAL):
-        found = analysis.analyse(source, "<s>", "</s>")
-        assert analysed(source, "<s>", "</s>") == Analysis(analysis.Traits(**found["traits"]), {})
+    for source in (templates.BRACKETS, templates.TEXTUAL, GO):
+        found = analysis.analyse(source)
+        assert found_out(source) == json.loads(json.dumps(found))
+        assert analysed(source) == analysed("", {analysis.key_of(""): found})
 
 
 def test_a_template_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = analysed(SAYS, "<s>", "")
+    first = analysed(SAYS)
     monkeypatch.setattr(analysis.confined, "run", lambda *_, **__: pytest.fail("tried again"))
-    assert analysed(SAYS, "<s>", "") is first
+    assert analysed(SAYS) == first
+
+
+def test_what_the_store_knows_is_not_found_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two templates that nobody has tried: whoever tries one now fails."""
+    monkeypatch.setattr(analysis.confined, "run", lambda *_, **__: pytest.fail("tried"))
+    fresh, broken = SAYS + "{# known #}", SAYS + "{# known to be broken #}"
+    known = {
+        analysis.key_of(fresh): analysis.analyse(SAYS),
+        analysis.key_of(broken): {"broken": "it says so"},
+    }
+    chosen = choose_template(fresh, broken, "", bos="", eos="", known=known)
+    assert chosen
+    assert chosen.source == fresh
 
 
 @pytest.mark.parametrize(
@@ -78,7 +93,7 @@ def test_a_template_for_some_conversations_only_is_used_for_them() -> None:
 
 def test_what_cannot_be_used_says_so_and_not_what_it_was_given() -> None:
     with pytest.raises(Broken) as caught:
-        analysed("{{ messages[0].content.nothing.at_all }}", "", "")
+        analysed("{{ messages[0].content.nothing.at_all }}")
     assert str(caught.value).startswith("undefined value")
 
 
@@ -93,19 +108,20 @@ def test_a_requests_template_is_helped_where_it_refuses_its_conversation() -> No
     assert caught.value.code is Code.INVALID_REQUEST
 
 
-def test_more_may_be_found_out_in_the_same_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    def told(template: ChatTemplate) -> str:
-        return template.render([Turn("user", "U")])
+def test_a_derivation_that_fails_leaves_a_model_that_answers_with_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*ways: object) -> None:
+        raise RecursionError("too deep")
 
-    monkeypatch.setitem(analysis.FURTHER, "told", told)
-    assert analysis.analyse(SAYS, "", "") == {
-        "traits": analysis.asdict(TAKES_ALL) | {"tools": False, "calls": False},
-        "told": "user:U;",
-    }
+    monkeypatch.setattr(analysis, "derive", fails)
+    found = analysis.analyse(templates.BRACKETS)
+    assert Format.from_json(found["format"]).plain
+    assert "too deep" in capsys.readouterr().err
 
 
 def test_the_program_starts_without_what_it_does_not_need() -> None:
-    """It runs at every load of a model."""
+    """It runs for every template that the store does not know yet."""
     source = (
         f"import sys, {analysis.__name__}; print([m for m in ('pydantic', 'llama_cpp', 'zmq', "
         "'numpy', 'asyncio') if m in sys.modules])"

@@ -127,8 +127,8 @@ def test_a_layer_that_cannot_be_read_gives_way_or_fails_the_load(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         assert chosen(JINJA, broken) == "jinja:Hi"
-    assert "TEMPLATE cannot be read" in caplog.text
-    with pytest.raises(PronkError, match="the model's TEMPLATE cannot be read: ") as caught:
+    assert "TEMPLATE cannot be used" in caplog.text
+    with pytest.raises(PronkError, match="the model's TEMPLATE cannot be used: ") as caught:
         chosen(None, broken)
     assert caught.value.code is Code.LOAD_FAILED
 

@@ -49,7 +49,7 @@ def system(text: str) -> Turn:
 
 
 def traits_of(source: str) -> Traits:
-    return Traits(**analyse(source, "<s>", "</s>")["traits"])
+    return Traits(**analyse(source)["traits"])
 
 
 def rendered(

@@ -1,28 +1,39 @@
-"""Tries a Jinja template before it is used, in a process with little memory and time.
+"""Tries a template before it is used, in a process with little memory and time.
 
-What a template takes, and what else can be found out by rendering it, is found out once: the
-process that asked keeps it for as long as it lives. A template that loops, recurses or builds
-gigabytes ends its process and nothing else. Go templates need none of this.
+What a template takes, and how a model writes its answers that was trained with it, is found out
+once, by rendering it: the store does that, and tells the workers. A template that loops, recurses
+or builds gigabytes ends its process and nothing else.
 
-Run as a program, it reads an order and writes JSON: `{"traits": {…}}` and what `FURTHER` adds, or
+Run as a program, it reads an order and writes JSON: `{"traits": {…}, "format": {…}}`, or
 `{"broken": reason}`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+import traceback
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from . import confined
-from .jinja import Broken
+from .formats.derive import derive
+from .formats.description import Format
+from .formats.probing import GoRendering, HuggingFace, Rendering
+from .gotemplate import GoTemplateError
+from .jinja import Broken, Renderer
+from .language import go_template
 from .probing import find_traits
 from .template import ChatTemplate
-from .traits import Traits
+from .traits import TAKES_ALL, Traits
 
-FURTHER: dict[str, Callable[[ChatTemplate], Any]] = {}
-"""What else the program finds out: by a name the function that makes JSON of a template."""
+BOS, EOS = "<s>", "</s>"
+"""What stands for the texts of a model's beginning and end tokens: nothing found out here depends
+on them."""
+
+NOTHING_KNOWN: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,39 +41,63 @@ class Analysis:
     """What is known of a template."""
 
     traits: Traits
-    further: Mapping[str, Any]
-    """What the functions in `FURTHER` returned, by name."""
+    form: Format
+    """How answers are written."""
 
 
-@lru_cache(maxsize=64)
-def analysed(source: str, bos: str, eos: str) -> Analysis:
-    """What the program says of a template; it takes some tenths of a second the first time.
+def key_of(source: str) -> str:
+    """By which what was found out about a template is known: its SHA-256."""
+    return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
 
-    `bos` and `eos` are the texts of the model's beginning and end tokens. Raises `Broken`,
-    or `TooMuch` where it takes too much memory or time.
+
+def analysed(source: str, known: Mapping[str, Any] = NOTHING_KNOWN) -> Analysis:
+    """What is known of a template: as `known` has it under the template's key, else found out now.
+
+    Raises `Broken` where the template cannot be used.
     """
-    order = {"source": source, "bos": bos, "eos": eos}
-    answer = confined.run(__name__, order, given=len(source))
-    if "broken" in answer:
-        raise Broken(answer["broken"])
-    return Analysis(Traits(**answer.pop("traits")), answer)
+    found = known.get(key_of(source)) or found_out(source)
+    if "broken" in found:
+        raise Broken(found["broken"])
+    return Analysis(Traits(**found["traits"]), Format.from_json(found["format"]))
 
 
-def analyse(source: str, bos: str, eos: str) -> dict[str, Any]:
+@lru_cache(maxsize=1024)
+def found_out(source: str) -> dict[str, Any]:
+    """What the program says of a template, as plain data. It takes some tenths of a second, once in
+    the life of this process; a hostile template ten.
+    """
+    try:
+        return confined.run(__name__, {"source": source}, given=len(source))
+    except confined.TooMuch as error:
+        return {"broken": str(error)}
+
+
+def analyse(source: str) -> dict[str, Any]:
     """What the program answers, found out in this process, whatever that takes.
 
-    Raises `Broken`.
+    Raises `Broken` or `GoTemplateError`.
     """
-    template = ChatTemplate(source, bos=bos, eos=eos)
-    template.traits = find_traits(source, template.text)
-    found = {name: find(template) for name, find in FURTHER.items()}
-    return {"traits": asdict(template.traits), **found}
+    if go_template(source):
+        return {"traits": asdict(TAKES_ALL), "format": _format(GoRendering(source))}
+    template = ChatTemplate(source, bos=BOS, eos=EOS)
+    traits = find_traits(source, template.text)
+    ways = HuggingFace(Renderer(source), BOS, EOS).ways()
+    return {"traits": asdict(traits), "format": _format(*ways)}
+
+
+def _format(*ways: Rendering) -> dict[str, Any]:
+    try:
+        return derive(*ways).to_json()
+    except Exception:
+        # A model whose answers nobody can read is still one that answers with text.
+        traceback.print_exc()
+        return Format().to_json()
 
 
 def _work(order: dict[str, Any]) -> dict[str, Any]:
     try:
-        return analyse(order["source"], order["bos"], order["eos"])
-    except Broken as broken:
+        return analyse(order["source"])
+    except (Broken, GoTemplateError) as broken:
         return {"broken": str(broken)}
 
 

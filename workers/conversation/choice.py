@@ -8,13 +8,14 @@ where Ollama writes the prompt in code of its own (`renderer`), the layer is onl
 from __future__ import annotations
 
 import logging
-import re
+from collections.abc import Mapping
+from typing import Any
 
 from ...protocol.errors import Code, PronkError
-from . import confined, jinja
-from .analysis import analysed
+from . import jinja
+from .analysis import NOTHING_KNOWN, analysed
 from .gotemplate import GoTemplateError
-from .gotemplate import Template as GoTemplate
+from .language import go_template
 from .template import (
     ChatTemplate,
     GoChatTemplate,
@@ -26,55 +27,56 @@ from .traits import Traits
 
 _log = logging.getLogger(__name__)
 
-_JINJA_ONLY = ("{%", "{#")
-_GO_VALUE = re.compile(r"\{\{(?:[^{}'\"`]*[\s(|])?(?:\.[A-Z]|\$[\s\w.])")
-"""How a Go template that cannot be read still looks like one: it reaches for `.Name` or `$name`."""
+
+def candidates(
+    jinja_source: str | None, layer_source: str | None, renderer: str
+) -> tuple[str, ...]:
+    """The templates of a model in the order in which they are tried."""
+    layer = layer_source if layer_source and layer_source.strip() else None
+    if renderer and jinja_source:
+        layer = None
+    return tuple(source for source in (layer, jinja_source) if source)
 
 
 def choose_template(
-    jinja_source: str | None, layer_source: str | None, renderer: str, *, bos: str, eos: str
+    jinja_source: str | None,
+    layer_source: str | None,
+    renderer: str,
+    *,
+    bos: str,
+    eos: str,
+    known: Mapping[str, Any] = NOTHING_KNOWN,
 ) -> Template | None:
     """The template of a model, or None where it has none.
 
     `jinja_source` is the GGUF file's, `layer_source` the TEMPLATE layer's; `renderer` is Ollama's
     name for code that takes the layer's place, or empty. `bos` and `eos` are the texts of the
-    model's beginning and end tokens. Raises `PronkError` (LOAD_FAILED) where the layer cannot be
-    read and there is nothing to fall back to, or the Jinja template cannot be used.
+    model's beginning and end tokens; `known` is what was found out about templates before. Raises
+    `PronkError` (LOAD_FAILED) where none of them can be used.
     """
-    if layer_source and layer_source.strip() and not (renderer and jinja_source):
+    sources = candidates(jinja_source, layer_source, renderer)
+    for last, source in enumerate(sources, 1 - len(sources)):
         try:
-            return _of_layer(layer_source, bos, eos)
+            return _template(source, bos, eos, known)
         except (GoTemplateError, jinja.Broken) as error:
-            if not jinja_source:
+            if not last:
+                what = "chat template" if source == jinja_source else "TEMPLATE"
                 raise PronkError(
-                    Code.LOAD_FAILED, f"the model's TEMPLATE cannot be read: {error}"
+                    Code.LOAD_FAILED, f"the model's {what} cannot be used: {error}"
                 ) from None
             _log.warning(
-                "the model's TEMPLATE cannot be read: %s; the one in its GGUF file is used", error
+                "the model's TEMPLATE cannot be used: %s; the one in its GGUF file is used", error
             )
-    if not jinja_source:
-        return None
-    try:
-        return _jinja(jinja_source, bos, eos)
-    except jinja.Broken as error:
-        raise PronkError(
-            Code.LOAD_FAILED, f"the model's chat template cannot be used: {error}"
-        ) from None
+    return None
 
 
-def _jinja(source: str, bos: str, eos: str) -> ChatTemplate:
-    """The template once it was tried. Raises `jinja.Broken`."""
-    try:
-        return ChatTemplate(source, bos=bos, eos=eos, traits=analysed(source, bos, eos).traits)
-    except confined.TooMuch as error:
-        raise jinja.Broken(str(error)) from None
-
-
-def _of_layer(source: str, bos: str, eos: str) -> Template:
+def _template(source: str, bos: str, eos: str, known: Mapping[str, Any]) -> Template:
+    """The template once it was tried. Raises `GoTemplateError` or `jinja.Broken`."""
     template = go_template(source)
+    analysis = analysed(source, known)
     if template:
-        return GoChatTemplate(template, source)
-    return _jinja(source, bos, eos)
+        return GoChatTemplate(template, source, form=analysis.form)
+    return ChatTemplate(source, bos=bos, eos=eos, traits=analysis.traits, form=analysis.form)
 
 
 def request_template(source: str, *, bos: str, eos: str) -> GoRequestTemplate | RequestTemplate:
@@ -85,16 +87,14 @@ def request_template(source: str, *, bos: str, eos: str) -> GoRequestTemplate | 
         raise PronkError(Code.INVALID_REQUEST, f"template: {error}") from None
     if template:
         return GoRequestTemplate(template)
-    return RequestTemplate(
-        source, bos=bos, eos=eos, find_traits=lambda: _traits_of_request(source, bos, eos)
-    )
+    return RequestTemplate(source, bos=bos, eos=eos, find_traits=lambda: _traits_of_request(source))
 
 
-def _traits_of_request(source: str, bos: str, eos: str) -> Traits | None:
+def _traits_of_request(source: str) -> Traits | None:
     """What a request's template takes; None where that cannot be said."""
     try:
-        return analysed(source, bos, eos).traits
-    except (jinja.Broken, confined.TooMuch):
+        return analysed(source).traits
+    except jinja.Broken:
         return None
 
 
@@ -114,20 +114,3 @@ def validate(source: str) -> None:
             jinja.check(source)
     except (GoTemplateError, jinja.Broken) as error:
         raise PronkError(Code.INVALID_REQUEST, f"template: {error}") from None
-
-
-def go_template(source: str) -> GoTemplate | None:
-    """The template of a source in Go's language, or None where the source is in Jinja.
-
-    What can be read as Go is Go, unless it has signs of Jinja and reaches for nothing in Go's way:
-    no Jinja expression can be read as Go and begins with a dot or a dollar. What cannot be read as
-    Go is Jinja, unless it looks like Go with a mistake: then `GoTemplateError` is raised.
-    """
-    marked = any(sign in source for sign in _JINJA_ONLY)
-    try:
-        template = GoTemplate.parse(source)
-    except GoTemplateError:
-        if marked or not _GO_VALUE.search(source):
-            return None
-        raise
-    return template if template.names or not marked else None

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ...protocol.errors import Code, PronkError
 from . import confined, jinja
+from .formats.description import TEXT_ALONE, Format
 from .go_chat import GoChat, Think
 from .gotemplate import GoTemplateError
 from .gotemplate import Template as GoTemplate
@@ -51,6 +52,11 @@ class Template(Protocol):
     @property
     def fills(self) -> bool:
         """Whether it can ask for what stands between two texts."""
+        ...
+
+    @property
+    def form(self) -> Format:
+        """How a model writes its answers that was trained with it."""
         ...
 
     def render(
@@ -189,8 +195,20 @@ class ChatTemplate(_Jinja):
     May be used by several threads at once.
     """
 
-    def __init__(self, source: str, *, bos: str, eos: str, traits: Traits = TAKES_ALL) -> None:
+    def __init__(
+        self,
+        source: str,
+        *,
+        bos: str,
+        eos: str,
+        traits: Traits = TAKES_ALL,
+        form: Format = TEXT_ALONE,
+    ) -> None:
         super().__init__(source, bos=bos, eos=eos, traits=traits)
+        self.form = form
+        """How a model writes its answers that was trained with it."""
+        if form.reasoning:
+            self.reasoning = form.reasoning.start, form.reasoning.end
         self._of_thread = threading.local()
 
     def render(
@@ -250,9 +268,13 @@ class ChatTemplate(_Jinja):
 class GoChatTemplate:
     """A model's own Go template. May be used by several threads at once."""
 
-    def __init__(self, template: GoTemplate, source: str = "") -> None:
+    def __init__(
+        self, template: GoTemplate, source: str = "", *, form: Format = TEXT_ALONE
+    ) -> None:
         self._chat = GoChat(template)
         self.source = source
+        self.form = form
+        """How a model writes its answers that was trained with it."""
 
     @property
     def fills(self) -> bool:

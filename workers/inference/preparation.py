@@ -26,7 +26,7 @@ from .embedding_inputs import InputPreparer
 from .llama import Model
 from .parsed_answer import ParsedAnswer
 from .prepared import Prepared
-from .reading import Reading
+from .reading import Reading, reading_of
 from .samplers import Sampler
 from .sampling import plan_sampling
 from .sequence import Sequence
@@ -51,11 +51,13 @@ class Preparation:
         parameters: Mapping[str, Any] = MappingProxyType({}),
         parts: Parts = NO_PARTS,
         renderer: str = "",
+        analyses: Mapping[str, Any] = MappingProxyType({}),
         reading: Reading | None = None,
     ) -> None:
         """`context_length` in tokens is what each slot has; `max_body` bounds a body in bytes;
-        `parameters`, `parts` and `renderer` are what the model's Modelfile sets. `reading` tells
-        thinking and calls from text; without one an answer is text alone.
+        `parameters`, `parts` and `renderer` are what the model's Modelfile sets, `analyses` what
+        the store found out about its templates. `reading` tells thinking and calls from text;
+        where there is none, the template says how.
         """
         self._vocabulary = vocabulary = model.vocabulary
         self._context_length = context_length
@@ -72,14 +74,17 @@ class Preparation:
         self._max_body = max_body
         self._constraints = ConstraintCompiler(vocabulary)
         self._opening = parts.opening
-        self._template = choose_template(
-            model.chat_template,
-            parts.template,
-            renderer,
-            bos=vocabulary.bos_text,
-            eos=vocabulary.eos_text,
-        )
-        self._reading = reading
+        self._template = None
+        if model.generates:
+            self._template = choose_template(
+                model.chat_template,
+                parts.template,
+                renderer,
+                bos=vocabulary.bos_text,
+                eos=vocabulary.eos_text,
+                known=analyses,
+            )
+        self._reading = reading or (reading_of(self._template.form) if self._template else None)
         self._guard = Guard(vocabulary.specials, self._template.source if self._template else "")
 
     def prepare(self, header: Generate | Embed, frame: bytes) -> Prepared | EmbedJob:

@@ -10,6 +10,8 @@ from uuid import uuid4
 
 from ...protocol.messages.fields import MAX_DEPTH
 from ...protocol.messages.generation import GenerateBody, ToolCall
+from ..conversation.formats.description import Format
+from ..conversation.formats.parser import AnswerParser
 from ..conversation.formats.said import Call, Content, Said, Thinking
 
 _INT64 = range(-(2**63), 2**63)
@@ -42,6 +44,17 @@ class Reading:
     def hears(self, control: str) -> bool:
         """Whether the parser is to see a control token that is written so."""
         return self.markers is None or any(control in marker for marker in self.markers)
+
+
+def reading_of(form: Format) -> Reading | None:
+    """How answers in a format are read; None where all of them is text."""
+    if form.plain:
+        return None
+
+    def begin(body: GenerateBody, end: str) -> Parser:
+        return AnswerParser(form, opened=form.opened_by(end), tools=body.tools)
+
+    return Reading(begin, form.markers)
 
 
 def units(said: Said) -> int:

@@ -174,6 +174,7 @@ class Replica:
             parameters=load.model.parameters,
             parts=parts,
             renderer=load.model.renderer,
+            analyses=load.model.analyses,
         ).prepare
         return Computers(engine, embedder, model)
 

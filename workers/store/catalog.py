@@ -27,7 +27,7 @@ from ...protocol.messages.library import (
     ShowModel,
 )
 from ...protocol.names import ModelName, parse_name
-from ..conversation.choice import fills_gaps
+from .analyses import Analyses
 from .builtin import NAME as BUILTIN
 from .builtin import BuiltinModel
 from .details import capabilities_of, details_of, says_all
@@ -70,8 +70,7 @@ class Catalog:
         self._echo = echo
         self._facts: Remembered[HeaderFacts | InvalidGGUF] = Remembered(_REMEMBERED)
         self._by_digest: Remembered[StoredModel] = Remembered(_REMEMBERED)
-        self._fills: Remembered[bool] = Remembered(_REMEMBERED)
-        """By the digests of templates."""
+        self._analyses = Analyses(library)
         self._noted = RateLimitedLog(_log)
 
     def answer(self, question: Question) -> Answer:
@@ -92,24 +91,14 @@ class Catalog:
             call=question.call,
             name=model.name.display,
             digest=model.digest,
-            capabilities=capabilities_of(
-                self._facts_or_none(model), ["insert"] if self._template_fills(model) else []
-            ),
+            capabilities=self._capabilities(model),
         )
 
-    def _template_fills(self, model: StoredModel) -> bool:
-        """Whether the model's TEMPLATE has a place for what stands behind a gap."""
-        layers = [layer for layer in model.layers if layer.kind == "template"]
-        if not layers:
-            return False
-        known = self._fills.get(layers[-1].digest, _UNCHANGING)
-        if known is None:
-            try:
-                known = fills_gaps(self._library.text(layers[-1]))
-            except Damaged:
-                return False  # loading it will say what is wrong
-            self._fills.keep(layers[-1].digest, _UNCHANGING, known)
-        return known
+    def _capabilities(self, model: StoredModel) -> list[str]:
+        facts = self._facts_or_none(model)
+        if facts is None or facts.embeds:
+            return capabilities_of(facts)
+        return capabilities_of(facts, self._analyses.of(model).capabilities)
 
     def _describe(self, question: DescribeModel) -> ModelDescribed:
         if self._echo and (echo := echo_facts(question.digest)):
@@ -154,6 +143,7 @@ class Catalog:
                 blob=model.blob,
                 parts=parts,
                 renderer=model.config.renderer,
+                analyses={} if facts.embeds else dict(self._analyses.of(model).by_source),
             ),
         )
 
@@ -194,7 +184,7 @@ class Catalog:
     def _show(self, question: ShowModel) -> ModelShown:
         model = self._find(question.name)
         try:
-            return show(question, model, self._library, self._noted)
+            return show(question, model, self._library, self._capabilities(model), self._noted)
         except Damaged as error:
             raise _damaged(model.name.display, error) from None
 

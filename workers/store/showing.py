@@ -8,8 +8,7 @@ from typing import Any
 from ...protocol.logs import RateLimitedLog
 from ...protocol.messages.changes import ModelMessage
 from ...protocol.messages.library import ModelShown, ShowModel
-from ..conversation.choice import fills_gaps
-from .details import capabilities_of, details_of
+from .details import details_of
 from .fitting import fitted
 from .gguf_facts import INFILL_TOKENS, facts_of
 from .gguf_metadata import Header, InvalidGGUF, read_header
@@ -21,7 +20,11 @@ _MAX_LICENSES = 32
 
 
 def show(
-    question: ShowModel, model: StoredModel, library: Library, noted: RateLimitedLog
+    question: ShowModel,
+    model: StoredModel,
+    library: Library,
+    capabilities: list[str],
+    noted: RateLimitedLog,
 ) -> ModelShown:
     """The answer, cut where it would not fit in one message. Files that are no GGUF are left out,
     with a line in the log.
@@ -43,7 +46,7 @@ def show(
         license="\n".join(recipe.licenses),
         details=details_of(model, facts),
         model_info=info,
-        capabilities=capabilities_of(facts, ["insert"] if fills_gaps(recipe.template) else []),
+        capabilities=capabilities,
         modified_at=model.modified_at,
         tensors=[
             {"name": tensor.name, "type": tensor.type, "shape": tensor.shape}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ....protocol.errors import PronkError
-from ..choice import go_template
 from ..gotemplate import GoTemplateError
 from ..jinja import Broken, Complaint, Renderer, check
+from ..language import go_template
 from ..turns import Turn
 from .derive import derive
 from .description import Format

@@ -181,3 +181,7 @@ def _calls(data: dict[str, Any]) -> Calls:
     if values["parameter"] is not None:
         values["parameter"] = Parameter(**values["parameter"])
     return Calls(**values)
+
+
+TEXT_ALONE = Format()
+"""All of an answer is text."""
