@@ -349,6 +349,17 @@ async def test_what_cannot_be_is_refused_before_anything_is_looked_at(
     assert said in error.message
 
 
+@pytest.mark.parametrize(
+    "source", ["{{ a" + "+a" * 500_000 + " }}", "{{ " + "not " * 250_000 + "a }}"]
+)
+async def test_a_template_that_its_reader_dies_of_is_refused(
+    shop: Workshop, weights: str, source: str
+) -> None:
+    error = await refused(shop, files={"x": weights}, template=source)
+    assert error.code is Code.INVALID_REQUEST
+    assert error.message == ("template: it cannot be used: it made the process that read it fail")
+
+
 @pytest.mark.parametrize("name", ["", "a:b:c/d", "../x", "a/../b", "x" * 600, "a\0b", "C:\\x"])
 async def test_a_name_that_is_none_is_refused(shop: Workshop, name: str) -> None:
     assert (await refused(shop, name, files=SOME)).code is Code.INVALID_REQUEST

@@ -153,6 +153,20 @@ async def test_a_blob_and_its_parts() -> None:
         assert await repo.blob_size(DIGEST) == len(BLOB)
 
 
+async def test_a_registry_that_tells_no_size_beforehand() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.method == "HEAD":
+            silent = web.StreamResponse()
+            silent.enable_chunked_encoding()
+            await silent.prepare(request)
+            return silent
+        first = {"Content-Range": f"bytes 0-0/{len(BLOB)}"}
+        return web.Response(status=206, headers=first, body=BLOB[:1])
+
+    async with small_server(answers(answer)) as server, repository(server.host) as repo:
+        assert await repo.blob_size(DIGEST) == len(BLOB)
+
+
 async def test_a_registry_that_knows_no_ranges_sends_all() -> None:
     async with (
         small_server(answers(web.Response(body=BLOB))) as server,

@@ -47,6 +47,9 @@ def left(ollama: Ollama, weights: bytes) -> Ollama:
     (writer.scratch() / "quantized").write_bytes(b"x")
     writer.incoming().write_bytes(b"x")
     (ollama.root / "manifests" / ".pronk-0123").write_bytes(b"x")
+    (ollama.root / ".pronk" / "recorded" / "0123456789abcdef").write_bytes(b"x")
+    journal = f"sha256-{digest_of(b'partial')}.json.new"
+    (ollama.root / ".pronk" / "partial" / journal).write_bytes(b"x")
     orphan = adopted(writer, b"orphan")
     os.link(orphan, ollama.path_of(f"sha256:{digest_of(b'orphan')}"))
     orphan.unlink()
@@ -64,6 +67,9 @@ def test_what_is_of_no_use_goes_at_the_start_and_the_rest_stays(
     assert own(left, "partial") == {
         f"sha256-{digest_of(b'partial')}",
         f"sha256-{digest_of(b'partial')}.json",
+    }
+    assert own(left, "recorded") == {
+        digest_of(content) for content in (weights, b"{}", b"staged", b"orphan")
     }
     assert f"sha256-{digest_of(b'orphan')}" in blobs(left)
     assert names(Catalog(Library(left.root), None)) == ["phi:latest"]

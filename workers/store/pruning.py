@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 KEPT_SECONDS = 7 * 24 * 3600.0
 """How long a download that stopped, or a blob that no model was made of, waits for somebody."""
 
+_RECORD = re.compile(r"[0-9a-f]{64}")
 _BLOB = re.compile(r"sha256-([0-9a-f]{64})(?:\.json)?")
 
 
@@ -79,6 +80,10 @@ def tidy(
     """
     for directory in (own.scratch, own.uploads):
         for path in list(directory.iterdir()):
+            _remove(path)
+    # What a process was writing that was killed: nobody looks for these names.
+    for path in [*own.partial.glob("*.new"), *own.recorded.iterdir()]:
+        if not _RECORD.fullmatch(path.name):
             _remove(path)
     remove_temporaries(manifests)
     named = references.scan()

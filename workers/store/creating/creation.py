@@ -31,6 +31,7 @@ from .levels import parse_level
 from .manifest import Blob, config_bytes, manifest_bytes
 from .parts import Part, assembled, check_files, damaged, parts_of_files, parts_of_layers
 from .quantization import digest_of, quantize
+from .templates import check_template
 from .texts import Texts, texts_of, with_texts
 
 Pull = Callable[[ModelName, Report], Awaitable[None]]
@@ -56,6 +57,8 @@ async def create(
     check_files(order)
     texts = texts_of(order)
     level = parse_level(order.quantize) if order.quantize else ""
+    if texts.template:
+        await check_template(texts.template)
     with writer.hold() as hold:
         base: StoredModel | None = None
         inherited: list[Part] = []

@@ -13,7 +13,6 @@ from ....protocol.errors import Code, PronkError
 from ....protocol.messages.changes import CreateModel
 from ..layout import Layer
 from .parameters import merged, typed
-from .templates import check_template
 
 MAX_TEXTS = 2 * 1024 * 1024
 """Bytes in UTF-8 of all texts of one request, so that they can be shown in one answer."""
@@ -39,10 +38,12 @@ class Texts:
 
 
 def texts_of(order: CreateModel) -> Texts:
-    """The texts of a request. Raises `PronkError` (invalid_request) that names what is wrong."""
+    """The texts of a request. Raises `PronkError` (invalid_request) that names what is wrong.
+
+    What is in its template is for `check_template` to look at.
+    """
     licenses = [text for text in order.license or [] if text]
     messages = order.messages or []
-    check_template(order.template or "")
     if len(licenses) > MAX_LICENSES:
         raise _invalid(f"license: there may be {MAX_LICENSES} at most")
     if len(messages) > MAX_MESSAGES:

@@ -298,10 +298,10 @@ class Repository:
             if response.status not in _REDIRECTS:
                 if response.status != 200:
                     raise await self.refusal(response, hop, what)
-                if response.content_length is None:
-                    raise failed(f"{hop.host} does not say how large the {what} is")
-                return response.content_length
-        # Where blobs lie in an object store, its signed addresses are good for GET alone.
+                if response.content_length is not None:
+                    return response.content_length
+        # Where blobs lie in an object store, its signed addresses are good for GET alone. And a
+        # registry should say how large a blob is without sending it, but need not.
         async with self.asked("GET", path, {"Range": "bytes=0-0"}) as (response, hop):
             if response.status == 404:
                 return None
