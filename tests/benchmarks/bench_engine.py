@@ -17,6 +17,7 @@ from collections.abc import Callable
 from support.models import ensure_model
 
 from .cold import cold
+from .conversation import conversation
 from .memory import memory
 from .overhead import overhead
 from .prompts import first_token, second_turn, system_prompt
@@ -32,6 +33,7 @@ ROWS: dict[str, Callable[[Plan], None]] = {
     "second-turn": second_turn,
     "system-prompt": system_prompt,
     "overhead": overhead,
+    "conversation": conversation,
     "memory": memory,
 }
 
