@@ -25,6 +25,9 @@ from support.server import PATIENCE, Server, ServerMaker, servers, wait_for
 
 STOP_SECONDS = 10.0
 
+LEAN = {"PRONK_WORKERS": "1", "PRONK_DEVICES": '[{"name": "sim0", "memory": "1GiB"}]'}
+"""As few processes as can be, for what is not about workers: none of them counts devices."""
+
 ROLES = {
     "pronk.frontend": 1,
     "pronk.scheduler": 1,
@@ -65,7 +68,7 @@ def refusal(server: Server) -> str:
 def pair() -> Iterator[Server]:
     """A server of two frontends."""
     with servers() as make:
-        yield make(PRONK_FRONTENDS="2")
+        yield make(PRONK_FRONTENDS="2", **LEAN)
 
 
 class TestReady:
@@ -128,12 +131,12 @@ class TestReady:
                 port = probe.getsockname()[1]
         except OSError:
             pytest.skip("this machine has no IPv6 loopback")
-        server = make_server(PRONK_HOST=f"[::1]:{port}", PRONK_FRONTENDS="2")
+        server = make_server(PRONK_HOST=f"[::1]:{port}", PRONK_FRONTENDS="2", **LEAN)
         assert f"http://[::1]:{port} " in server.ready_line
         assert httpx.get(f"http://[::1]:{port}", timeout=PATIENCE).status_code == 200
 
     def test_port_0_is_any_free_one(self, make_server: ServerMaker) -> None:
-        server = make_server(PRONK_HOST="127.0.0.1:0")
+        server = make_server(PRONK_HOST="127.0.0.1:0", **LEAN)
         url = re.findall(r"http://127\.0\.0\.1:[1-9]\d*", server.ready_line)[0]
         assert httpx.get(url, timeout=PATIENCE).status_code == 200
 
@@ -161,14 +164,14 @@ class TestConsole:
         return server.process  # type: ignore[return-value]
 
     def test_a_file(self, make_server: ServerMaker, tmp_path: Path) -> None:
-        server = make_server(start=False)
+        server = make_server(start=False, **LEAN)
         output = tmp_path / "out"
         with output.open("wb") as file:
             self.start(server, file.fileno())
         wait_for(lambda: "ready at " in output.read_text(), "the ready line in the file")
 
     def test_a_socket(self, make_server: ServerMaker) -> None:
-        server = make_server(start=False)
+        server = make_server(start=False, **LEAN)
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:
@@ -177,7 +180,7 @@ class TestConsole:
             assert ours.recv(4096).startswith(b"Pronk is ready at ")
 
     def test_a_terminal_whose_hangup_ends_the_server(self, make_server: ServerMaker) -> None:
-        server = make_server(start=False)
+        server = make_server(start=False, **LEAN)
         ours, theirs = os.openpty()
         process = self.start(server, theirs)
         os.close(theirs)
@@ -190,7 +193,7 @@ class TestConsole:
         assert not running(server)
 
     def test_a_pipe_that_nobody_reads_any_more(self, make_server: ServerMaker) -> None:
-        server = make_server(start=False)
+        server = make_server(start=False, **LEAN)
         reading, writing = os.pipe()
         os.close(reading)
         process = self.start(server, writing)
@@ -254,7 +257,7 @@ class TestRefusal:
         assert variable in refusal(server)
 
     def test_a_process_that_cannot_start(self, make_server: ServerMaker) -> None:
-        server = make_server()
+        server = make_server(**LEAN)
         state = StateDirectory(server.state)
 
         def stolen() -> int | None:
