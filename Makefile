@@ -30,14 +30,14 @@ demo: $(VENV)/.installed ## start a server on a free port, ask the built-in mode
 test: $(VENV)/.installed-test ## run the tests (up to 6 minutes on two cores)
 	@$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
 
-test-deaths: $(VENV)/.installed-test ## kill the workers of answers under way, and compare every word
-	@$(BIN)/python -m pytest -n 3 tests/deaths $(ARGS)
+test-deaths: $(VENV)/.installed-test ## kill the processes behind answers under way, and compare every word
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup tests/deaths $(ARGS)
 
 test-cluster: $(VENV)/.installed-test ## workers of other hosts, which join over tcp
 	@$(BIN)/python -m pytest -n 3 tests/cluster $(ARGS)
 
 test-registry: $(VENV)/.installed-test ## pull, push and hostile registries (needs docker-registry)
-	@$(BIN)/python -m pytest -n 2 tests/registry $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup tests/registry $(ARGS)
 
 test-clients: $(VENV)/.installed-test ## other languages' clients (needs nodejs, npm and docker-registry)
 	@$(BIN)/python -m pytest tests/clients $(ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -11,7 +12,7 @@ import pytest
 
 from support.library import add_model
 from support.models import write_reciting_model
-from support.server import PATIENCE, Server, ServerMaker, ndjson
+from support.server import PATIENCE, Server, ndjson, servers
 
 USER = [{"role": "user", "content": "hi"}]
 
@@ -119,23 +120,47 @@ def test_unknown_paths_and_wrong_methods(http: httpx.Client):
         assert answer.headers["allow"]
 
 
-def test_an_oversized_body_is_413_by_route_class(make_server: ServerMaker):
-    server = make_server(PRONK_MAX_GENERATION_BODY="100KiB", PRONK_MAX_CONTROL_BODY="10KiB")
-    with httpx.Client(base_url=server.url, timeout=PATIENCE) as http:
-        for path, size in (
-            ("/api/chat", 200_000),
-            ("/api/generate", 200_000),
-            ("/api/show", 20_000),
-        ):
-            error_of(http.post(path, content=b" " * size), 413)
+BROKEN = ("truncated", "header-only", "random", "empty", "magic")
 
-            def endless(size: int = size):
-                for _ in range(size // 1000):
-                    yield b" " * 1000
 
-            error_of(http.post(path, content=endless()), 413)
-        body = json.dumps({"model": "demo", "prompt": "hi", "stream": False, "x": "y" * 50_000})
-        assert http.post("/api/generate", content=body).status_code == 200
+@pytest.fixture(scope="module")
+def narrow() -> Iterator[httpx.Client]:
+    """A server that takes small bodies only, and has broken models and a whole one."""
+    with servers() as make:
+        server = make(
+            start=False, PRONK_MAX_GENERATION_BODY="100KiB", PRONK_MAX_CONTROL_BODY="10KiB"
+        )
+        whole = server.root / "whole.gguf"
+        write_reciting_model(whole, ["ab"])
+        add_model(server.models, "whole", whole)
+        broken = (
+            whole.read_bytes()[:-100_000],
+            whole.read_bytes()[:5000],
+            bytes((7 * i * i + i // 3) % 256 for i in range(100_000)),
+            b"",
+            b"GGUF\x03\0\0\0" + b"\xff" * 64,
+        )
+        for name, data in zip(BROKEN, broken, strict=True):
+            path = server.root / f"{name}.gguf"
+            path.write_bytes(data)
+            add_model(server.models, name, path)
+        server.start()
+        with httpx.Client(base_url=server.url, timeout=PATIENCE) as http:
+            yield http
+
+
+@pytest.mark.xdist_group("narrow")
+def test_an_oversized_body_is_413_by_route_class(narrow: httpx.Client):
+    for path, size in (("/api/chat", 200_000), ("/api/generate", 200_000), ("/api/show", 20_000)):
+        error_of(narrow.post(path, content=b" " * size), 413)
+
+        def endless(size: int = size):
+            for _ in range(size // 1000):
+                yield b" " * 1000
+
+        error_of(narrow.post(path, content=endless()), 413)
+    body = json.dumps({"model": "whole", "prompt": "hi", "stream": False, "x": "y" * 50_000})
+    assert narrow.post("/api/generate", content=body).status_code == 200
 
 
 def test_the_default_bound_admits_a_long_history_and_images(http: httpx.Client):
@@ -184,31 +209,15 @@ def test_a_broken_connection_in_the_middle_of_a_body_harms_nobody(server: Server
     assert httpx.get(f"{server.url}/api/version", timeout=PATIENCE).status_code == 200
 
 
+@pytest.mark.xdist_group("narrow")
 @pytest.mark.parametrize("stream", [True, False])
 def test_broken_model_files_fail_with_a_reason_and_nothing_else_does(
-    make_server: ServerMaker, stream: bool
+    narrow: httpx.Client, stream: bool
 ):
-    server = make_server(start=False)
-    whole = server.root / "whole.gguf"
-    write_reciting_model(whole, ["ab"])
-    broken = {
-        "truncated": whole.read_bytes()[:-100_000],
-        "header-only": whole.read_bytes()[:5000],
-        "random": bytes((7 * i * i + i // 3) % 256 for i in range(100_000)),
-        "empty": b"",
-        "magic": b"GGUF\x03\0\0\0" + b"\xff" * 64,
-    }
-    for name, data in broken.items():
-        path = server.root / f"{name}.gguf"
-        path.write_bytes(data)
-        add_model(server.models, name, path)
-    add_model(server.models, "whole", whole)
-    server.start()
-    with httpx.Client(base_url=server.url, timeout=PATIENCE) as http:
-        names = {model["name"] for model in http.get("/api/tags").json()["models"]}
-        assert {"whole:latest", "demo:latest"} <= names
-        for name in broken:
-            request = {"model": name, "messages": USER, "stream": stream}
-            assert name in error_of(http.post("/api/chat", json=request), 500)
-            good = http.post("/api/chat", json={"model": "whole", "messages": USER})
-            assert ndjson(good.text)[-1]["done"]
+    names = {model["name"] for model in narrow.get("/api/tags").json()["models"]}
+    assert {"whole:latest", "demo:latest"} <= names
+    for name in BROKEN:
+        request = {"model": name, "messages": USER, "stream": stream}
+        assert name in error_of(narrow.post("/api/chat", json=request), 500)
+        good = narrow.post("/api/chat", json={"model": "whole", "messages": USER})
+        assert ndjson(good.text)[-1]["done"]

@@ -10,6 +10,8 @@ import pytest
 
 from support.server import Server
 
+pytestmark = pytest.mark.xdist_group("batching")  # one server for all of them
+
 SLOTS = 8
 QUESTIONS = (
     "Why is the sky blue?",

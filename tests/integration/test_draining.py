@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 import socket
@@ -16,15 +15,17 @@ import httpx
 import psutil
 import pytest
 
-from pronk.protocol.messages.control import ListProcesses, ProcessEntry, ProcessList
+from pronk.protocol.messages.control import ProcessEntry
 from pronk.protocol.messages.fleet import Role
-from pronk.protocol.questions import Questions
 from pronk.protocol.state import StateDirectory
 from support.library import add_model
 from support.models import write_reciting_model
 from support.server import PATIENCE, Server, ServerMaker, servers, wait_for
 
-COUNT = 4000
+# One server for all of them: each waits until every process of it is in its place again.
+pytestmark = pytest.mark.xdist_group("draining")
+
+COUNT = 2500
 LONG = {
     "model": "endless",
     "prompt": "go",
@@ -47,7 +48,7 @@ def shared() -> Iterator[Server]:
 
 @pytest.fixture
 def server(shared: Server) -> Server:
-    wait_for(lambda: len(entries(shared)) == 4, "two frontends and two workers")
+    wait_for(lambda: len(shared.entries()) == 4, "two frontends and two workers")
     return shared
 
 
@@ -67,33 +68,20 @@ def pronk(server: Server, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def entries(server: Server) -> list[ProcessEntry]:
-    """Every frontend and worker, as the scheduler has them."""
-
-    async def ask_scheduler() -> ProcessList:
-        questions = Questions(StateDirectory(server.state).control, "the scheduler")
-        try:
-            return await questions.ask(ListProcesses)
-        finally:
-            questions.close()
-
-    return asyncio.run(ask_scheduler()).processes
-
-
 def frontends(server: Server) -> dict[str, int]:
     """The pid of each frontend, by name."""
-    there = entries(server)
+    there = server.entries()
     return {entry.name: entry.pid for entry in there if entry.role is Role.FRONTEND}
 
 
 def state(server: Server, name: str) -> str:
     """What the process of this name does; "away" while none has it."""
-    return next((entry.state for entry in entries(server) if entry.name == name), "away")
+    return next((entry.state for entry in server.entries() if entry.name == name), "away")
 
 
 def holder(server: Server) -> ProcessEntry:
     """The worker that has the model, and most of its requests."""
-    holders = [entry for entry in entries(server) if entry.model == "endless:latest"]
+    holders = [entry for entry in server.entries() if entry.model == "endless:latest"]
     return max(holders, key=lambda entry: entry.requests)
 
 
@@ -201,7 +189,7 @@ def test_what_is_not_there_is_one_line_and_status_1(server: Server):
         assert done.returncode == 1
         assert done.stderr.startswith(f"pronk: there is no {kind} 'nobody'; there are: ")
         assert len(done.stderr.splitlines()) == 1
-    assert all(entry.state != "draining" for entry in entries(server))
+    assert all(entry.state != "draining" for entry in server.entries())
 
 
 def test_status_lists_every_process(server: Server):
@@ -210,7 +198,7 @@ def test_status_lists_every_process(server: Server):
     head, *rows = done.stdout.splitlines()
     assert head.split() == ["NAME", "PID", "STATE", "MODEL", "REQUESTS", "DEVICES", "INCARNATION"]
     shown = {tuple(row.split()[:3]) for row in rows[:4]}
-    assert shown == {(entry.name, str(entry.pid), entry.state) for entry in entries(server)}
+    assert shown == {(entry.name, str(entry.pid), entry.state) for entry in server.entries()}
     assert rows[4:] == ["requests that wait for a worker: 0"]
 
 

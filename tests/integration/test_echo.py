@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
 
-from support.server import PATIENCE, Server, ServerMaker, ndjson, wait_for
+from support.server import PATIENCE, Server, ndjson, servers, wait_for
+
+pytestmark = pytest.mark.xdist_group("echo")
 
 
-@pytest.fixture
-def echoing(make_server: ServerMaker) -> Server:
-    return make_server(PRONK_ECHO_MODEL="on", PRONK_WORKERS="1")
+@pytest.fixture(scope="module")
+def echoing() -> Iterator[Server]:
+    with servers() as make:
+        yield make(PRONK_ECHO_MODEL="on", PRONK_WORKERS="1")
 
 
 def test_it_is_listed_loaded_without_llama_cpp_and_answers(echoing: Server) -> None:

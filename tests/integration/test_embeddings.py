@@ -16,6 +16,8 @@ from support.encoder_models import CONTEXT, DIMENSION, WORDS, write_encoder
 from support.library import add_model
 from support.server import PATIENCE, Server, servers, wait_for
 
+pytestmark = pytest.mark.xdist_group("embeddings")  # one server for all of them
+
 TEXTS = [" ".join(WORDS[(i * i + k) % 12] for k in range(1 + i % 7)) for i in range(150)]
 
 

@@ -12,6 +12,8 @@ from support.library import add_model
 from support.models import write_reciting_model
 from support.server import PATIENCE, servers
 
+pytestmark = pytest.mark.xdist_group("prompts")  # one server for all of them
+
 GAP = "x: int"
 
 

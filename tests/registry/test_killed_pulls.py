@@ -1,20 +1,21 @@
-"""A pull whose process is killed at any moment, from a real registry."""
+"""A pull whose store is killed at any moment, from a real registry."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
-import os
 import random
 import shutil
 import signal
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
+import pytest
+
+from pronk.protocol.following import Following
+from pronk.protocol.messages.changes import Progress, PullModel
 from pronk.protocol.names import parse_name
 from pronk.workers.store.layout import Library
 from pronk.workers.store.pulling.journal import boot_id, read_journal
@@ -22,119 +23,134 @@ from pronk.workers.store.pulling.ranges import Ranges
 from support.faulty import Asked, Faulty, faulty
 from support.pushed import push_model
 from support.registry import needs_registry, plain_registry
+from support.store_process import StoreProcess, library_of, log_of, store_process
 
 KILLS = 200
+SIDE_BY_SIDE = 3
+"""Stores with libraries of their own: one starts while another one pulls or is looked at."""
 PATIENCE = 60.0
 MIB = 1024 * 1024
 CONTENT = random.Random(7).randbytes(48 * MIB + 4321)
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
-ENDS = ("verifying sha256 digest", "writing manifest", "success")
+ENDS = ("verifying sha256 digest", "writing manifest")
+
+Moment = Callable[[Progress], float | None]
+"""Says of each line that a pull reports after how many seconds the store is to be killed."""
 
 
 class Pulls:
-    """A process whose children pull, one after another."""
+    """Pulls of one model into one library, by one store after another."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdin
-        assert process.stdout
-        self._input, self._output = process.stdin, process.stdout
-        self.pid = 0
+    def __init__(self, root: Path, proxy: Faulty, dice: random.Random) -> None:
+        self._root = root
+        self._proxy = proxy
+        self._dice = dice
+        self._library = library_of(root)
+        self._name = f"{proxy.host}/library/m:latest"
+        self.killed = self.resumed = self.finished = 0
+        """Kills in the middle of a pull, pulls that went on where another one was killed, and
+        pulls after which the model was there."""
 
-    async def start(self) -> None:
-        """Returns when a pull begins."""
-        self._input.write(b"\n")
-        while "pid" not in (line := await self.line()):
-            pass
-        self.pid = line["pid"]
-        await self.line()
+    async def pull(self) -> None:
+        """One life of a store, and a look at what it left."""
+        known, complete = claimed(self._library), is_complete(self._library)
+        self.resumed += known.size > 0
+        self._proxy.asked.clear()
+        async with store_process(self._root, PRONK_PULL_CONNECTIONS="4") as store:
+            if self._dice.random() < 0.1:
+                # While it starts, and tidies up behind the last one.
+                unfinished = await self._follow(store, lambda line: None, self._dice.uniform(0, 2))
+            else:
+                unfinished = await self._follow(store, self._moment(known), PATIENCE)
+            assert await store.kill() == -signal.SIGKILL
+        self.killed += unfinished
+        assert_not_asked_again(self._proxy, known, complete)
+        await asyncio.to_thread(assert_sound, self._library)
+        library = Library(self._library)
+        there = library.find(parse_name(self._name))
+        assert there or unfinished
+        if there:
+            self.finished += 1
+            assert [model.blob for model in library.models()] == [DIGEST]
+            shutil.rmtree(self._library)
 
-    async def line(self) -> dict[str, Any]:
-        """The next line; one that was cut by a kill is left out."""
-        while True:
-            text = await asyncio.wait_for(self._output.readline(), PATIENCE)
-            assert text, "the process ended"
-            with suppress(ValueError):
-                return json.loads(text)
+    def _moment(self, known: Ranges) -> Moment:
+        """When a store is killed that goes on behind what is `known`."""
+        match self._dice.choices(("time", "bytes", "end"), (4, 4, 2))[0]:
+            case "time":
+                seconds = self._dice.uniform(0, 0.2)
+                return lambda line: seconds
+            case "bytes":
+                least = self._dice.randint(known.size, max(known.size, len(CONTENT) * 3 // 4))
+                seconds = self._dice.uniform(0, 0.1)  # reports come every tenth
+                return lambda line: seconds if (line.completed or 0) >= least else None
+            case _:
+                status = self._dice.choice(ENDS)
+                seconds = self._dice.uniform(0, 0.01)
+                return lambda line: seconds if line.status == status else None
 
-    async def end(self, when: asyncio.Task[None] | None, status: str | None) -> int:
-        """Kills it when `when` is done, or when it reports `status`; returns how it ended."""
-        while True:
-            line = await self.line()
-            if "ended" in line:
-                if when:
-                    when.cancel()
-                return line["ended"]
-            if status and line.get("status") == status:
-                self.kill()
-
-    def kill(self) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-
-
-@asynccontextmanager
-async def pulls(library: Path, name: str) -> AsyncIterator[Pulls]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "support.pull_often",
-        str(library),
-        name,
-        "4",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
-    )
-    pulls = Pulls(process)
-    try:
-        yield pulls
-    finally:
-        pulls.kill()
-        process.kill()
-        await process.wait()
+    async def _follow(self, store: StoreProcess, moment: Moment, patience: float) -> bool:
+        """Has the store pull until it is to be killed, which `moment` says or the end of
+        `patience`. Returns whether the pull was not done by then.
+        """
+        name = self._name
+        with Following(store.questions, lambda call: PullModel(call, name, True)) as change:
+            try:
+                async with asyncio.timeout(patience) as limit:
+                    chosen = False
+                    while True:
+                        steps = await change.take()
+                        if steps.changed:
+                            return False
+                        delays = [s for s in map(moment, steps.progress) if s is not None]
+                        if delays and not chosen:
+                            chosen = True
+                            limit.reschedule(asyncio.get_running_loop().time() + min(delays))
+            except TimeoutError:
+                assert chosen or patience < PATIENCE
+                return True
 
 
 @needs_registry
 async def test_kills_lose_nothing_that_was_written_down_and_leave_no_wrong_blob(
-    tmp_path: Path,
+    tmp_path: Path, roots: list[Path]
 ) -> None:
     weights = tmp_path / "weights"
     weights.write_bytes(CONTENT)
-    library = tmp_path / "models"
-    dice = random.Random(3)
-    killed = finished = resumed = 0
     with plain_registry(tmp_path) as registry:
         await asyncio.to_thread(push_model, registry.url, "library/m:latest", weights)
-        async with faulty(registry.host) as proxy:
-            name = f"{proxy.host}/library/m:latest"
-            async with pulls(library, name) as process:
-                while killed < KILLS:
-                    known = claimed(library)
-                    complete = is_complete(library)
-                    resumed += known.size > 0
-                    proxy.asked.clear()
-                    await process.start()
-                    if dice.random() < 0.2:
-                        ended = await process.end(None, dice.choice(ENDS))
-                    else:
-                        later = asyncio.create_task(kill_later(process, dice.uniform(0, 0.2)))
-                        ended = await process.end(later, None)
-                    assert ended in (0, -signal.SIGKILL)
-                    killed += ended != 0
-                    assert_not_asked_again(proxy, known, complete)
-                    assert_sound(library)
-                    if Library(library).find(parse_name(name)):
-                        finished += 1
-                        assert [model.blob for model in Library(library).models()] == [DIGEST]
-                        shutil.rmtree(library)
+        places = [pulls(root, registry.host, number) for number, root in enumerate(roots)]
+        done: list[Pulls] = []
+
+        async def kill_often(place: int) -> None:
+            async with places[place] as stores:
+                done.append(stores)
+                while sum(each.killed for each in done) < KILLS:
+                    await stores.pull()
+
+        async with asyncio.TaskGroup() as group:
+            for place in range(len(places)):
+                group.create_task(kill_often(place))
     # Many a kill was in the middle, and many at the end.
-    assert finished >= 10
-    assert resumed >= 20
+    assert sum(each.finished for each in done) >= 10
+    assert sum(each.resumed for each in done) >= 20
+    for root in roots:
+        assert "Traceback" not in log_of(root).read_text()
 
 
-async def kill_later(process: Pulls, seconds: float) -> None:
-    await asyncio.sleep(seconds)
-    process.kill()
+@pytest.fixture
+def roots():
+    """Short paths, for there are Unix sockets below them."""
+    made = [Path(tempfile.mkdtemp(prefix="pronk-", dir="/tmp")) for _ in range(SIDE_BY_SIDE)]
+    yield made
+    for root in made:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+@asynccontextmanager
+async def pulls(root: Path, registry: str, seed: int) -> AsyncIterator[Pulls]:
+    async with faulty(registry) as proxy:
+        yield Pulls(root, proxy, random.Random(seed))
 
 
 def partial(library: Path) -> Path:

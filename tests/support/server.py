@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -19,6 +20,10 @@ from typing import Any
 
 import httpx
 import psutil
+
+from pronk.protocol.messages.control import ListProcesses, ProcessEntry, ProcessList
+from pronk.protocol.questions import Questions
+from pronk.protocol.state import StateDirectory
 
 PATIENCE = 60.0
 """Seconds that a test waits for a condition before it fails: far more than it ever takes."""
@@ -134,6 +139,22 @@ class Server:
     def loaded(self) -> list[dict[str, Any]]:
         """What `/api/ps` lists."""
         return httpx.get(f"{self.url}/api/ps", timeout=PATIENCE).json()["models"]
+
+    def known(self) -> ProcessList:
+        """Every frontend and worker as the scheduler has them, and how many requests wait."""
+
+        async def ask_scheduler() -> ProcessList:
+            questions = Questions(StateDirectory(self.state).control, "the scheduler")
+            try:
+                return await questions.ask(ListProcesses)
+            finally:
+                questions.close()
+
+        return asyncio.run(ask_scheduler())
+
+    def entries(self) -> list[ProcessEntry]:
+        """The frontends and workers of `known`."""
+        return self.known().processes
 
     def worker_with_model(self) -> psutil.Process:
         """The one worker that holds a model: the one that has its file mapped. Those that count

@@ -7,13 +7,15 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
 
 from pronk.frontend.cli import console
+from pronk.frontend.cli.app import app
 from pronk.frontend.cli.checks import check, free_port
 from pronk.frontend.cli.listener import Listener, last_line
 from pronk.protocol.errors import PronkError
@@ -49,15 +51,36 @@ def test_the_version_is_pronks_own() -> None:
     assert pronk("--version").stdout == f"pronk {version('pronk')}\n"
 
 
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Runs a command in this process, for what each command does for itself."""
+
+    def run(*arguments: str, **environment: str) -> Result:
+        for name in [n for n in os.environ if n.startswith(("PRONK_", "OLLAMA_"))]:
+            monkeypatch.delenv(name)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        return CliRunner().invoke(app, arguments)
+
+    return run
+
+
 @pytest.mark.parametrize(
     "command",
     ["serve", "demo", "settings", "status", "drain", "supervisor-config", "run"],
 )
-def test_every_command_explains_itself(command: str) -> None:
-    assert f" {command} " in pronk("--help").stdout
-    done = pronk(command, "--help")
+def test_every_command_explains_itself(command: str, here: Callable[..., Result]) -> None:
+    assert f" {command} " in here("--help").stdout
+    done = here(command, "--help")
+    assert done.exit_code == 0
+    assert "Usage:" in done.stdout
+
+
+def test_the_list_of_commands_is_printed() -> None:
+    done = pronk("--help")
     assert done.returncode == 0
     assert "Usage:" in done.stdout
+    assert done.stderr == ""
 
 
 def test_settings_are_printed_with_their_values() -> None:
@@ -75,9 +98,16 @@ def test_supervisor_config_prints_a_file_and_nothing_else(place: Path) -> None:
     assert "[supervisord]" not in done.stdout
 
 
-@pytest.mark.parametrize("command", ["serve", "settings", "status", "supervisor-config"])
-def test_a_bad_setting_is_one_line_and_status_1(command: str) -> None:
-    done = pronk(command, PRONK_WORKERS="many")
+@pytest.mark.parametrize("command", ["settings", "status", "supervisor-config"])
+def test_a_bad_setting_is_one_line_and_status_1(command: str, here: Callable[..., Result]) -> None:
+    done = here(command, PRONK_WORKERS="many")
+    assert done.exit_code == 1
+    assert done.stdout == ""
+    assert only_line(done.stderr).startswith("pronk: PRONK_WORKERS=many: ")
+
+
+def test_a_server_with_a_bad_setting_is_one_line_and_status_1() -> None:
+    done = pronk("serve", PRONK_WORKERS="many")
     assert done.returncode == 1
     assert done.stdout == ""
     assert only_line(done.stderr).startswith("pronk: PRONK_WORKERS=many: ")
@@ -95,10 +125,10 @@ def test_a_bad_setting_is_one_line_and_status_1(command: str) -> None:
     ],
 )
 def test_what_cannot_be_drained_is_said_before_anybody_is_asked(
-    arguments: list[str], word: str
+    arguments: list[str], word: str, here: Callable[..., Result]
 ) -> None:
-    done = pronk("drain", *arguments)
-    assert done.returncode == 2
+    done = here("drain", *arguments)
+    assert done.exit_code == 2
     assert word in done.stderr
 
 
@@ -221,18 +251,18 @@ def test_a_console_that_nobody_reads_holds_nothing_up() -> None:
         os.close(writing)
 
 
-def test_keys_are_made_and_listed(place: Path) -> None:
+def test_keys_are_made_and_listed(place: Path, here: Callable[..., Result]) -> None:
     keys = str(place / "keys")
-    made = pronk("keys", "create", "server", "--keys", keys)
-    assert made.returncode == 0, made.stderr
+    made = here("keys", "create", "server", "--keys", keys)
+    assert made.exit_code == 0, made.stderr
     assert "server.secret: stays here" in made.stdout
-    assert pronk("keys", "create", "server", PRONK_KEYS=keys).returncode == 1
-    other = pronk("keys", "create", "box", PRONK_STATE=str(place / "state"))
-    assert other.returncode == 0, other.stderr
+    assert here("keys", "create", "server", PRONK_KEYS=keys).exit_code == 1
+    other = here("keys", "create", "box", PRONK_STATE=str(place / "state"))
+    assert other.exit_code == 0, other.stderr
     (place / "state" / "keys" / "box.public").rename(place / "keys" / "box.public")
-    listed = pronk("keys", "list", PRONK_KEYS=keys)
+    listed = here("keys", "list", PRONK_KEYS=keys)
     assert listed.stdout.splitlines() == ["server: this host's own", "box: may join"]
-    assert "no keys" in pronk("keys", "list", "--keys", str(place / "nowhere")).stdout
+    assert "no keys" in here("keys", "list", "--keys", str(place / "nowhere")).stdout
 
 
 def test_a_worker_needs_to_know_which_scheduler(place: Path) -> None:

@@ -64,14 +64,14 @@ async def test_a_drained_worker_finishes_its_answer_and_exits(
 ) -> None:
     await stage.start_worker()
     await stage.load(reciter, parallel=2)
-    options = SamplingOptions(temperature=0, num_predict=3000)
+    options = SamplingOptions(temperature=0, num_predict=1000)
     stage.ask(GenerateBody(Kind.COMPLETION, options, prompt="x", raw=True))
     await stage.reply.wait(Chunks)
     begin_draining(how, stage)
     await stage.inbox.wait(Draining)
     finished = await stage.reply.wait((Finished, Lost))  # type: ignore[arg-type]
     assert isinstance(finished, Finished)
-    assert finished.eval_count == 3000
+    assert finished.eval_count == 1000
     await stage.inbox.wait(Released)
     stage.tell(Unload("drained"))
     assert await stage.exit_status() == 0

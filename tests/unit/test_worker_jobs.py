@@ -161,7 +161,7 @@ async def test_an_answer_goes_on_while_the_number_of_threads_changes(stage: Stag
     options = SamplingOptions(temperature=0.0, ignore_eos=True)
     stage.ask(GenerateBody(Kind.CHAT, options, messages=[ChatMessage("user", "x")]))
     text, threads = "", 1
-    while len(text) < 1200:
+    while len(text) < 600:
         (chunk,) = (await stage.reply.wait(Chunks)).chunks
         if len(text) // 100 != len(text + chunk.text) // 100:
             threads = 3 - threads

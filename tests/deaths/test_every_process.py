@@ -14,7 +14,10 @@ import pytest
 
 from support.library import add_model
 from support.models import write_reciting_model
-from support.server import PATIENCE, Server, ServerMaker, wait_for
+from support.server import PATIENCE, Server, servers, wait_for
+
+# One server for all of them: each waits until every process of it is in its place again.
+pytestmark = pytest.mark.xdist_group("every process")
 
 LONG = {
     "model": "endless",
@@ -24,15 +27,23 @@ LONG = {
 SHORT = {"model": "endless", "prompt": "go", "stream": False, "options": {"num_predict": 2}}
 
 
-@pytest.fixture
-def victim(make_server: ServerMaker) -> Server:
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Server]:
     """A server whose model `endless` answers 4,000 tokens to `LONG`."""
-    server = make_server(start=False, PRONK_FRONTENDS="2")
-    weights = server.root / "endless.gguf"
-    write_reciting_model(weights, ["01234567890"], context=32768)
-    add_model(server.models, "endless", weights)
-    server.start()
-    return server
+    with servers() as make:
+        one_replica = '{"endless": {"max_replicas": 1}}'
+        server = make(start=False, PRONK_FRONTENDS="2", PRONK_MODEL_LIMITS=one_replica)
+        weights = server.root / "endless.gguf"
+        write_reciting_model(weights, ["01234567890"], context=32768)
+        add_model(server.models, "endless", weights)
+        server.start()
+        yield server
+
+
+@pytest.fixture
+def victim(shared: Server) -> Server:
+    wait_for(lambda: len(shared.entries()) == 4, "two frontends and two workers")
+    return shared
 
 
 class Reader:
