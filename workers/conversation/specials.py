@@ -326,8 +326,12 @@ class _Finder:
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = frozenset(texts)
-        heads = "".join(sorted({re.escape(text[0]) for text in self._texts}))
-        self._heads = re.compile(f"[{heads}]") if heads else None
+        seconds: dict[str, str] = {}
+        for head in sorted({text[:2] for text in self._texts}):
+            seconds[head[0]] = seconds.get(head[0], "") + re.escape(head[1:])
+        heads = [f"{re.escape(c)}(?=[{those}])" for c, those in seconds.items() if those]
+        heads += [re.escape(text) for text in self._texts if len(text) == 1]
+        self._heads = re.compile("|".join(heads)) if heads else None
         lengths: dict[str, set[int]] = {}
         for text in self._texts:
             lengths.setdefault(text[:2], set()).add(len(text))
