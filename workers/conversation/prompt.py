@@ -125,8 +125,10 @@ def _needed(template: Template | None) -> Template:
 
 
 def _rendering(template: Template, guard: Guard, body: GenerateBody) -> Rendering:
-    """How a request has messages rendered."""
+    """How a request has messages rendered. Tools that may not be called are not shown."""
     tools: Sequence[Mapping[str, Any]] = getattr(body, "tools", ())
+    if getattr(body, "tool_choice", "") == "none":
+        tools = ()
     think = getattr(body, "think", None)
     return lambda messages: template.guarded(messages, guard, tools=tools, think=think)
 
