@@ -31,21 +31,26 @@ def byte_vocabulary(
 
 @contextmanager
 def sentence_vocabulary(
-    directory: Path, control: Sequence[str], added: Sequence[str] = ()
+    directory: Path, control: Sequence[str], added: Sequence[str] = (), *, name: str = ""
 ) -> Iterator[Vocabulary]:
-    """Like Llama 2's: a space is put before each text, and bytes stand for unknown characters."""
+    """Like Llama 2's: a space is put before each text, and bytes stand for unknown characters.
+
+    By a model's `name` llama.cpp knows that its tokens take the white space behind them along.
+    """
     pieces = [*(chr(code) for code in range(33, 127)), _PIECE, f"{_PIECE}a", "ab"]
     tokens = [*(f"<0x{byte:02X}>" for byte in range(256)), *pieces, *control, *added]
-    with _written(directory, "llama", tokens, len(control), len(added)) as vocabulary:
+    with _written(directory, "llama", tokens, len(control), len(added), name) as vocabulary:
         yield vocabulary
 
 
 @contextmanager
 def _written(
-    directory: Path, model: str, tokens: list[str], control: int, added: int
+    directory: Path, model: str, tokens: list[str], control: int, added: int, name: str = ""
 ) -> Iterator[Vocabulary]:
     path = directory / "vocabulary.gguf"
     writer = gguf.GGUFWriter(path, "llama")
+    if name:
+        writer.add_name(name)
     writer.add_tokenizer_model(model)
     writer.add_token_list(tokens)
     kinds = gguf.TokenType

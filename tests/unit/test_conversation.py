@@ -59,6 +59,33 @@ def test_what_templates_call_is_there() -> None:
     assert template(source).render([user(" one two ")]) == '<s>two</s>{"a": "<é>"}4!!'
 
 
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("{% generation %}{{ messages[0].content }}{% endgeneration %}.", "U."),
+        ("a {%- generation -%} b {%- endgeneration %} c", "ab c"),
+        (
+            "{% set n = namespace(x=[]) %}{% for i in 'abc' %}{% set _ = n.x.append(i) %}"
+            "{% do n.x.append(i|upper) %}{% endfor %}{% set a = n.x.pop(0) %}"
+            "{{ a }}:{{ n.x | join }}",
+            "a:AbBcC",
+        ),
+        ("{{ {'b': 'é', 'a': 1} | tojson(ensure_ascii=true) }}", '{"b": "\\u00e9", "a": 1}'),
+        ("{{ {'b': 2, 'a': 1} | tojson(sort_keys=true) }}", '{"a": 1, "b": 2}'),
+        ("{{ [1, 2] | tojson(separators=(',', ':')) }}", "[1,2]"),
+        ("{{ [1] | tojson(indent=2) }}{{ [1] | tojson(2) }}", "[\n  1\n]" * 2),
+        (
+            "{% for i in range(9) %}{% if i == 1 %}{% continue %}{% endif %}{{ i }}"
+            "{% if i == 3 %}{% break %}{% endif %}{% endfor %}",
+            "023",
+        ),
+        ("{{ messages[0].get('name', 'none') }}{{ tools }}{{ documents is none }}", "noneNoneTrue"),
+    ],
+)
+def test_what_real_templates_are_written_with_is_known(source: str, text: str) -> None:
+    assert template(source).render([user("U")]) == text
+
+
 def test_a_templates_own_complaint_reaches_the_caller() -> None:
     source = "{{ raise_exception('Conversation roles must alternate') }}"
     with pytest.raises(PronkError, match="Conversation roles must alternate") as caught:

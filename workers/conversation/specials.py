@@ -10,7 +10,8 @@ tokenized as text. See `Guard.render`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -112,20 +113,18 @@ class Guard:
         self._specials = tuple(specials)
         guarded = [s for s in specials if s.control or (_is_tag(s.text) and s.text in source)]
         self._guarded = {s.text: s for s in guarded}
-        self._pattern = _any_of(self._guarded)
-        self._all = _any_of(s.text for s in specials)
-        self.markers = _any_of(
+        self._finder = _Finder(self._guarded)
+        self._all = _Finder(s.text for s in specials)
+        self.markers = _Finder(
             text
             for text, special in self._guarded.items()
             if not special.control and (_is_sought(text, source) or _is_paired(text, source))
         )
         """What may stand in the model's own words, such as the beginning and end of reasoning."""
         self.signs = _signs(self._guarded)
-        self._letters = "".join(
-            sorted({c for text in self._guarded for c in text if _may_change(c)})
-        )
-        self._begins = {text[:n] for text in self._guarded for n in range(1, len(text))}
-        self._ends = {text[-n:] for text in self._guarded for n in range(1, len(text))}
+        self._letters = "".join(sorted(filter(_may_change, set("".join(self._guarded)))))
+        self._begins = _Beginnings(self._guarded)
+        self._ends = _Beginnings(text[::-1] for text in self._guarded)
         self._longest = max(map(len, self._guarded), default=0)
         self._joined = "\0".join(self._guarded)
         self._framed = _frames(source, self._begins)
@@ -143,7 +142,7 @@ class Guard:
         on.
         """
         plain = render(unchanged)
-        if self._pattern is None or not self._may_hide(words):
+        if not self._finder or not self._may_hide(words):
             return Rendered(plain)
         free = _free(len(self._letters), [*words, self._source])
         if len(free) < len(self._letters):  # somebody sent every character that there is
@@ -168,7 +167,7 @@ class Guard:
         tokens first.
         """
         pieces: list[tuple[int | None, int, int]] = [(None, 0, len(marked))]
-        found = set(self._all.findall(marked)) if self._all else set[str]()
+        found = {text for _, text in self._all.find(marked)}
         # A shorter one within a longer one's text can only be where the longer one is.
         for special in self._specials:
             if special.text not in found and not any(special.text in text for text in found):
@@ -188,13 +187,10 @@ class Guard:
         """The tokens of what stands between control tokens. An added token that a user wrote is
         cut behind its first character, because any text may otherwise hold it.
         """
-        if self._pattern is None:
-            return tokenizer.tokenize(text, special=False)
         cuts = [
-            match.start() + 1
-            for match in self._pattern.finditer(text)
-            if not self._guarded[match[1]].control
-            and marked[match.start() : match.end(1)] != match[1]
+            start + 1
+            for start, found in self._finder.find(text)
+            if not self._guarded[found].control and not marked.startswith(found, start)
         ]
         tokens = tokenizer.tokenize(text[: cuts[0]] if cuts else text, special=False)
         lead = tokenizer.tokenize(_APART, special=False) if cuts else []
@@ -227,26 +223,22 @@ class Guard:
 
     def places_in(self, text: str) -> set[int]:
         """Where tokens begin in a text, and where one may go on beyond its edges."""
-        if self._pattern is None:
-            return set()
-        places = {match.start() for match in self._pattern.finditer(text)}
+        places = {start for start, _ in self._finder.find(text)}
         end, begin = len(text.rstrip()), len(text) - len(text.lstrip())
-        for length in range(1, min(self._longest, end - begin + 1)):
+        for length in range(1, min(self._longest, end - begin + 1, _LONGEST_EDGE)):
             if text[end - length : end] in self._begins:
                 places.add(end - length)
-            if text[begin : begin + length] in self._ends:
+            if text[begin : begin + length][::-1] in self._ends:
                 places.add(begin + length - 1)
         return places
 
     def _control(self, text: str) -> list[str]:
-        assert self._pattern is not None
-        return [t for t in self._pattern.findall(text) if self._guarded[t].control]
+        return [found for _, found in self._finder.find(text) if self._guarded[found].control]
 
     def _judged(self, text: str, marked: str) -> Rendered:
         """The marks matter only where they keep apart what would otherwise be one token."""
-        assert self._pattern is not None
-        for match in self._pattern.finditer(text):
-            if marked[match.start() : match.end(1)] != match[1]:
+        for start, found in self._finder.find(text):
+            if not marked.startswith(found, start):
                 return Rendered(text, marked, self)
         return Rendered(text)
 
@@ -286,14 +278,12 @@ class _Marks:
         return text.translate(self._back) if _RARELY.search(text) else text
 
     def _without_markers(self, text: str, marked: str) -> str:
-        if self._guard.markers is None:
-            return marked
         pieces: list[str] = []
         end = 0
-        for match in self._guard.markers.finditer(text):
-            if match.start() >= end:
-                pieces += [marked[end : match.start()], match[1]]
-                end = match.end(1)
+        for start, found in self._guard.markers.find(text):
+            if start >= end:
+                pieces += [marked[end:start], found]
+                end = start + len(found)
         return "".join([*pieces, marked[end:]])
 
 
@@ -320,13 +310,47 @@ def _divided(
     return [*pieces, (None, start, end)]
 
 
-def _any_of(texts: Iterable[str]) -> re.Pattern[str] | None:
-    """Finds one of some texts, the longest, wherever one begins."""
-    longest_first = sorted(set(texts), key=len, reverse=True)
-    if not longest_first:
-        return None
-    heads = "".join(sorted({text[0] for text in longest_first}))
-    return re.compile(f"(?=[{re.escape(heads)}])(?=({'|'.join(map(re.escape, longest_first))}))")
+class _Beginnings:
+    """Knows what some texts begin with, and are longer than."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = sorted(texts)
+
+    def __contains__(self, text: str) -> bool:
+        place = bisect_right(self._texts, text)  # behind the text itself
+        return place < len(self._texts) and self._texts[place].startswith(text)
+
+
+class _Finder:
+    """Finds texts, of which there may be thousands, within another."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = frozenset(texts)
+        seconds: dict[str, str] = {}
+        for head in sorted({text[:2] for text in self._texts}):
+            seconds[head[0]] = seconds.get(head[0], "") + re.escape(head[1:])
+        heads = [f"{re.escape(c)}(?=[{those}])" for c, those in seconds.items() if those]
+        heads += [re.escape(text) for text in self._texts if len(text) == 1]
+        self._heads = re.compile("|".join(heads)) if heads else None
+        lengths: dict[str, set[int]] = {}
+        for text in self._texts:
+            lengths.setdefault(text[:2], set()).add(len(text))
+        self._lengths = {head: sorted(known, reverse=True) for head, known in lengths.items()}
+
+    def __bool__(self) -> bool:
+        return bool(self._texts)
+
+    def find(self, text: str) -> Iterator[tuple[int, str]]:
+        """Wherever one begins, the longest of them that does, with the place."""
+        for head in self._heads.finditer(text) if self._heads else ():
+            start = head.start()
+            for length in self._lengths.get(text[start : start + 2], ()):
+                if (found := text[start : start + length]) in self._texts:
+                    yield start, found
+                    break
+            else:
+                if text[start] in self._texts:
+                    yield start, text[start]
 
 
 def _may_change(character: str) -> bool:
@@ -348,18 +372,18 @@ def _signs(texts: Iterable[str]) -> str:
     return "".join(sorted(signs))
 
 
-_LONGEST_MIDDLE = 64
+_LONGEST_MIDDLE = _LONGEST_EDGE = 64
+"""Characters of a token's part that a template may write by itself."""
 
 
-def _frames(source: str, begins: set[str]) -> bool:
+def _frames(source: str, begins: _Beginnings) -> bool:
     """Whether a template has a place where a value stands right behind the beginning of a token,
     such as `'<' + name + '>'`.
     """
-    longest = max(map(len, begins), default=0)
     return any(
         source[place - length : place] in begins
         for place in (match.start() for match in re.finditer(r"[\"']|\{[{%#]", source))
-        for length in range(1, min(longest, place) + 1)
+        for length in range(1, min(_LONGEST_EDGE, place) + 1)
     )
 
 

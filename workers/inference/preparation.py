@@ -17,7 +17,7 @@ from ...protocol.messages.embedding import Embed, EmbedBody
 from ...protocol.messages.generation import Generate, GenerateBody
 from ..conversation.choice import choose_template
 from ..conversation.prompt import build_prompt
-from ..conversation.specials import Guard
+from ..conversation.specials import NO_GUARD, Guard
 from ..parts import NO_PARTS, Parts
 from .answer import Answer
 from .constraints import ConstraintCompiler, ConstraintFailed
@@ -75,6 +75,7 @@ class Preparation:
         self._constraints = ConstraintCompiler(vocabulary)
         self._opening = parts.opening
         self._template = None
+        self._guard = NO_GUARD
         if model.generates:
             self._template = choose_template(
                 model.chat_template,
@@ -84,8 +85,9 @@ class Preparation:
                 eos=vocabulary.eos_text,
                 known=analyses,
             )
+            source = self._template.source if self._template else ""
+            self._guard = Guard(vocabulary.specials, source)
         self._reading = reading or (reading_of(self._template.form) if self._template else None)
-        self._guard = Guard(vocabulary.specials, self._template.source if self._template else "")
 
     def prepare(self, header: Generate | Embed, frame: bytes) -> Prepared | EmbedJob:
         """Reads a request's body. Raises `PronkError` with what is wrong with the request,
