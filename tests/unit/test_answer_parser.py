@@ -373,7 +373,7 @@ def answers(draw: st.DrawFn) -> tuple[str, str]:
     return name, "".join(draw(st.lists(part | cut, max_size=10)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(answers(), st.data(), st.booleans(), st.sampled_from([None, [], [tool("f", a="string")]]))
 @example(("harmony", "<|const<|end|><|message|>x"), None, False, None)
 def test_cuts_do_not_matter(
@@ -405,7 +405,7 @@ ARGUMENTS = st.dictionaries(st.sampled_from(["a", "b_c", "d"]), VALUES, max_size
 KINDS = {str: "string", bool: "boolean", int: "integer", list: "array", dict: "object"}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.sampled_from(CALLING), ARGUMENTS, ARGUMENTS)
 def test_any_arguments_come_back(name: str, one: dict[str, Any], other: dict[str, Any]):
     form = form_of(name)
@@ -447,7 +447,7 @@ def test_a_long_answer_of_beginnings_is_read_soon(text: str):
     started = time.monotonic()
     for name in ("hermes", "tagged", "bare object", "bare python", "numbered", "python lines"):
         parser = AnswerParser(form_of(name))
-        for _ in range(20_000 // len(text)):
+        for _ in range(10_000 // len(text)):
             parser.push(text)
         parser.finish()
     assert time.monotonic() - started < 20  # it takes a fraction of a second
