@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....protocol.errors import PronkError
+from ..choice import is_go
 from ..gotemplate import GoTemplateError
 from ..jinja import Broken, Complaint, Renderer, check
 from ..turns import Turn
@@ -12,6 +13,8 @@ from .derive import derive
 from .description import Format
 from .probing import GoRendering, HuggingFace, Rendering
 from .roundtrip import TOOLS, Outcome, round_trip
+from .said import Call
+from .writing import write_answer
 
 
 def renderings_of(source: str, *, go: bool, bos: str, eos: str) -> tuple[Rendering, ...]:
@@ -28,8 +31,6 @@ def check_template(order: dict[str, Any]) -> dict[str, Any]:
     `order` has the template's `source`, and perhaps the texts `bos` and `eos` of the model's
     beginning and end tokens.
     """
-    from ..choice import is_go
-
     source = order["source"]
     go = is_go(source)
     try:
@@ -68,9 +69,6 @@ def _refuses_everything(rendering: Rendering) -> str:
 
 def _written(form: Format) -> str:
     """An answer in this format, for a person to look at."""
-    from .said import Call
-    from .writing import write_answer
-
     if form.harmony:
         return ""
     calls = [Call("NAME", {"KEY": "VALUE", "OTHER": 1}, "ID")]
