@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from ....protocol.errors import PronkError
-from ..choice import is_go
+from ..choice import choose_template, is_go
 from ..gotemplate import GoTemplateError
 from ..jinja import Broken, Complaint, Renderer, check
+from ..template import GoChatTemplate
 from ..turns import Turn
 from .derive import derive
 from .description import Format
@@ -18,9 +19,10 @@ from .writing import write_answer
 
 
 def renderings_of(source: str, *, go: bool, bos: str, eos: str) -> tuple[Rendering, ...]:
-    """The ways in which a template may be rendered. Raises `GoTemplateError` or `Broken`."""
+    """The ways in which a template may be rendered. Raises `PronkError` or `Broken`."""
     if go:
-        return (GoRendering(source),)
+        template = choose_template(None, source, "", bos=bos, eos=eos)
+        return (GoRendering(cast(GoChatTemplate, template)),)
     check(source)
     return HuggingFace(Renderer(source), bos, eos).ways()
 
@@ -37,7 +39,9 @@ def check_template(order: dict[str, Any]) -> dict[str, Any]:
         ways = renderings_of(
             source, go=go, bos=order.get("bos") or "<s>", eos=order.get("eos") or "</s>"
         )
-    except (GoTemplateError, Broken) as error:
+    except PronkError as error:
+        return {"broken": error.message}
+    except Broken as error:
         return {"broken": str(error)}
     if reason := _refuses_everything(ways[0]):
         return {"broken": reason}
