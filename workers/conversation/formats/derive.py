@@ -34,12 +34,9 @@ def derive(rendering: Rendering, *others: Rendering) -> Format:
     that shows how calls are written counts. A template of which nothing can be learnt gives a
     format in which everything is text.
     """
-    probings = [Probing(each) for each in (rendering, *others)]
-    # One that does not even write a text shows nothing else as it is.
-    probings.sort(key=lambda each: each.answer(CONTENT) is None)
     first: Format | None = None
-    for each in probings:
-        form = _derive(each)
+    for each in (rendering, *others):
+        form = _derive(Probing(each))
         if form.harmony or (form.calls and form.calls.rendered):
             return form
         if first is None or (first.plain and not form.plain):

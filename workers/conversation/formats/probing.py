@@ -14,7 +14,7 @@ from ..gotemplate import GoTemplateError
 from ..jinja import Broken, Complaint, Renderer
 from ..turns import Turn
 
-_RENDERINGS = 40
+_RENDERINGS = 64
 """How often a template is rendered at most to find out its format."""
 _FUEL = 200_000
 _OUTPUT = 256 * 1024
@@ -90,8 +90,12 @@ class HuggingFace:
 
     def ways(self) -> tuple[HuggingFace, ...]:
         """The same template with everything that templates disagree about."""
-        ways = [replace(self, textual=textual, none=none) for textual in _BOTH for none in _BOTH]
-        return (*ways, replace(self, listed=True))
+        question = [Turn("user", USER)]
+        read = [attempt(self, question, tools, None, True) for tools in ((), [FIRST.tool()])]
+        base = self if any(USER in (text or "") for text in read) else replace(self, listed=True)
+        return tuple(
+            replace(base, textual=textual, none=none) for textual in _BOTH for none in _BOTH
+        )
 
     def render(
         self,
