@@ -26,7 +26,7 @@ from .gotemplate import GoTemplateError
 from .jinja import Broken, Renderer
 from .language import go_template
 from .probing import find_traits
-from .template import ChatTemplate
+from .template import ChatTemplate, GoChatTemplate
 from .traits import TAKES_ALL, Traits
 
 BOS, EOS = "<s>", "</s>"
@@ -77,10 +77,10 @@ def analyse(source: str) -> dict[str, Any]:
 
     Raises `Broken` or `GoTemplateError`.
     """
-    if go_template(source):
-        return {"traits": asdict(TAKES_ALL), "format": _format(GoRendering(source))}
-    template = ChatTemplate(source, bos=BOS, eos=EOS)
-    traits = find_traits(source, template.text)
+    if template := go_template(source):
+        rendering = GoRendering(GoChatTemplate(template, source))
+        return {"traits": asdict(TAKES_ALL), "format": _format(rendering)}
+    traits = find_traits(source, ChatTemplate(source, bos=BOS, eos=EOS).text)
     ways = HuggingFace(Renderer(source), BOS, EOS).ways()
     return {"traits": asdict(traits), "format": _format(*ways)}
 

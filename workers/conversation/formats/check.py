@@ -8,17 +8,20 @@ from ....protocol.errors import PronkError
 from ..gotemplate import GoTemplateError
 from ..jinja import Broken, Complaint, Renderer, check
 from ..language import go_template
+from ..template import GoChatTemplate
 from ..turns import Turn
 from .derive import derive
 from .description import Format
 from .probing import GoRendering, HuggingFace, Rendering
 from .roundtrip import TOOLS, Outcome, round_trip
+from .said import Call
+from .writing import write_answer
 
 
-def renderings_of(source: str, *, go: bool, bos: str, eos: str) -> tuple[Rendering, ...]:
+def renderings_of(source: str, *, bos: str, eos: str) -> tuple[Rendering, ...]:
     """The ways in which a template may be rendered. Raises `GoTemplateError` or `Broken`."""
-    if go:
-        return (GoRendering(source),)
+    if template := go_template(source):
+        return (GoRendering(GoChatTemplate(template, source)),)
     check(source)
     return HuggingFace(Renderer(source), bos, eos).ways()
 
@@ -31,10 +34,7 @@ def check_template(order: dict[str, Any]) -> dict[str, Any]:
     """
     source = order["source"]
     try:
-        go = go_template(source) is not None
-        ways = renderings_of(
-            source, go=go, bos=order.get("bos") or "<s>", eos=order.get("eos") or "</s>"
-        )
+        ways = renderings_of(source, bos=order.get("bos") or "<s>", eos=order.get("eos") or "</s>")
     except (GoTemplateError, Broken) as error:
         return {"broken": str(error)}
     if reason := _refuses_everything(ways[0]):
@@ -42,7 +42,7 @@ def check_template(order: dict[str, Any]) -> dict[str, Any]:
     form = derive(*ways)
     results = round_trip(form, *ways)
     return {
-        "language": "go" if go else "jinja",
+        "language": "go" if isinstance(ways[0], GoRendering) else "jinja",
         "capabilities": list(form.capabilities),
         "format": form.to_json(),
         "written": _written(form),
@@ -67,9 +67,6 @@ def _refuses_everything(rendering: Rendering) -> str:
 
 def _written(form: Format) -> str:
     """An answer in this format, for a person to look at."""
-    from .said import Call
-    from .writing import write_answer
-
     if form.harmony:
         return ""
     calls = [Call("NAME", {"KEY": "VALUE", "OTHER": 1}, "ID")]
