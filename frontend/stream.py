@@ -3,9 +3,9 @@
 The relay feeds it what workers and the scheduler say, and carries out what follows; a dialect takes
 from it what is ready for the client.
 
-When its worker is lost, the next attempt begins with every token that came. Text is a function of
-the tokens, so what was held back for a stop text or a character comes from the next worker, behind
-what was released; log probabilities whose text was not released wait here.
+When its worker is lost, the next attempt begins with every token that came. What is said is a
+function of the tokens, so what was held back for a stop text, a character or a marker comes from
+the next worker, behind what was released; log probabilities that were not told wait here.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
+import orjson
+
 from ..protocol.codec import decode, encode
 from ..protocol.messages.embedding import Embed
 from ..protocol.messages.generation import (
@@ -24,6 +26,7 @@ from ..protocol.messages.generation import (
     Generate,
     GenerateBody,
     PositionLogprobs,
+    ToolCall,
 )
 from .alignment import Alignment
 from .exchange import Exchange, Phase
@@ -43,16 +46,29 @@ class Verdict(Enum):
 
 
 @dataclass(slots=True)
+class Thinking:
+    """A piece of what the model thinks. Not frozen, as `Delivery`."""
+
+    text: str
+
+
+Piece = str | Thinking | list[ToolCall]
+"""A part of an answer: text, thinking, or calls that were made at once."""
+
+
+@dataclass(slots=True)
 class Delivery:
-    """All that was ready at once: pieces of text in order, and the end if it has come.
+    """All that was ready at once: pieces in order, and the end if it has come.
 
     Not frozen, because there may be one for every token, and freezing costs more than the rest.
     """
 
-    pieces: list[str]
+    pieces: list[Piece]
     finished: Finished | None
     logprobs: list[list[PositionLogprobs]] | None = None
     """Those of each piece, where there are any."""
+    mixed: bool = False
+    """Whether a piece may be anything but text."""
 
 
 class Stream(Exchange):
@@ -74,8 +90,10 @@ class Stream(Exchange):
         self._context_length = 0
         """Tokens of context at the worker, as far as it said."""
         self._released = 0
-        """Characters of text."""
-        self._pieces: list[str] = []
+        """Characters of text, characters of thinking, and calls."""
+        self._pieces: list[Piece] = []
+        self._mixed = False
+        """Whether one of them may be anything but text."""
         self._logprobs: Alignment | None = None
         self._waiting_bytes = 0
         self._finished: Finished | None = None
@@ -94,21 +112,49 @@ class Stream(Exchange):
             self._first_token_at = time.monotonic_ns()
         if chunk.logprobs is not None:
             self._logprobs = self._logprobs or Alignment(len(self._pieces))
-            self._waiting_bytes += self._logprobs.add(chunk.logprobs)
-        if not chunk.text:
+            self._waiting_bytes += self._logprobs.add(chunk.logprobs, chunk.told)
+        if chunk.thinking or chunk.calls:
+            self._add_mixed(chunk)
+        elif text := chunk.text:  # for nearly every token: no call
+            self._released += len(text)
+            self._pieces.append(text)
+            if self._logprobs:
+                self._logprobs.release(text)
+            self._waiting_bytes += len(text.encode()) + _PIECE_OVERHEAD
+        else:
             return Verdict.GOOD
-        self._released += len(chunk.text)
-        self._pieces.append(chunk.text)
-        if self._logprobs:
-            self._logprobs.release(chunk.text)
-        self._waiting_bytes += len(chunk.text.encode()) + _PIECE_OVERHEAD
         self._wake()
         return Verdict.OVERFLOW if self._waiting_bytes > self._limit else Verdict.GOOD
+
+    def _add_mixed(self, chunk: Chunk) -> None:
+        """Takes over pieces of any kind, in the order that chunks have."""
+        self._mixed = True
+        if chunk.thinking:
+            self._add_piece(Thinking(chunk.thinking), chunk.thinking)
+        if chunk.text:
+            self._add_piece(chunk.text, chunk.text)
+        if chunk.calls:
+            self._released += len(chunk.calls)
+            self._pieces.append(chunk.calls)
+            if self._logprobs:
+                self._logprobs.release("")
+            self._waiting_bytes += sum(map(_size, chunk.calls))
+
+    def _add_piece(self, piece: Piece, text: str) -> None:
+        self._released += len(text)
+        self._pieces.append(piece)
+        if self._logprobs:
+            self._logprobs.release(text)
+        self._waiting_bytes += len(text.encode()) + _PIECE_OVERHEAD
 
     def finish(self, finished: Finished) -> Verdict:
         """The answer is complete, unless tokens are missing from it."""
         if finished.eval_count != len(self._tokens):
             return Verdict.GAP
+        if self._logprobs and self._logprobs.remains:
+            # Those of markers behind the last piece: as in Ollama, they come without a text.
+            self._pieces.append("")
+            self._logprobs.release("")
         self._end()
         self._finished = self._accounted(finished) if self._came_with else finished
         return Verdict.GOOD
@@ -162,4 +208,9 @@ class Stream(Exchange):
         if self._error and not pieces:
             raise self._error
         logprobs = self._logprobs.take() if self._logprobs else None
-        return Delivery(pieces, self._finished, logprobs)
+        mixed, self._mixed = self._mixed, False
+        return Delivery(pieces, self._finished, logprobs, mixed)
+
+
+def _size(call: ToolCall) -> int:
+    return len(orjson.dumps((call.name, call.arguments, call.id))) + _PIECE_OVERHEAD

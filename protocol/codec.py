@@ -30,7 +30,7 @@ from .messages.generation import Chunks
 _pack: Callable[..., bytes] = cast(Any, msgpack).packb
 _unpack: Callable[..., Any] = cast(Any, msgpack).unpackb
 
-VERSION = 4
+VERSION = 5
 """Version of the schema. Peers of another version are refused at their `Hello`."""
 
 MAX_HEADER = 8 * 1024 * 1024
@@ -111,7 +111,7 @@ def expect(*messages: type[Any]) -> None:
 
 
 def _unpack_large(data: bytes | memoryview) -> Any:
-    room = len(data) // _BYTES_PER_CONTAINER
+    room = max(len(data) // _BYTES_PER_CONTAINER, _SMALL)  # as many as fit into a small message
 
     def count(container: Any) -> Any:
         nonlocal room

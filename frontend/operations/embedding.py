@@ -16,9 +16,10 @@ from ...protocol.messages.generation import Caller, Preload
 from ...protocol.messages.library import ModelResolved
 from ..exchange import Answer
 from ..relay import Relay
-from .generation import BYTES_PER_TOKEN, bounded_keep_alive
+from .generation import bounded_keep_alive
 from .models import Models
 from .offload import NO_WISH, Offload
+from .prompts import BYTES_PER_TOKEN
 
 MAX_INPUTS = 4096
 """Texts in one request: what their vectors take is held until the last of them is there."""

@@ -16,61 +16,25 @@ from ...protocol.deadline import deadline_after
 from ...protocol.errors import Code, PronkError
 from ...protocol.messages.generation import (
     Caller,
-    ChatMessage,
-    Constraint,
     Evict,
     Finished,
     FinishReason,
     Generate,
     GenerateBody,
-    Kind,
     PositionLogprobs,
     Preload,
-    SamplingOptions,
 )
 from ..relay import Relay
-from ..stream import Stream
+from ..stream import Piece, Stream
 from .models import Models
 from .offload import NO_WISH, Offload
 from .policy import require_capabilities
 from .prefix import prefix_chain
-
-BYTES_PER_TOKEN = 4
-"""Of text, about: good enough to compare requests before anything has read them."""
-
-USUAL_ANSWER = 256
-"""Tokens that an answer without a bound is taken to have, for the same purpose."""
+from .prompts import check_bounds, estimate_cost, prompt_parts
+from .request import GenerationRequest
 
 FOR_EVER = 10 * 365 * 86400.0
 """Seconds of keep_alive from which on nobody counts any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class GenerationRequest:
-    """A request for text, as every dialect understands it. See `GenerateBody` for the fields."""
-
-    model: str
-    kind: Kind
-    options: SamplingOptions
-    messages: tuple[ChatMessage, ...] = ()
-    prompt: str = ""
-    system: str | None = None
-    suffix: str = ""
-    template: str | None = None
-    raw: bool = False
-    truncate: bool = True
-    shift: bool = True
-    constraint: Constraint | None = None
-    context: tuple[int, ...] = ()
-    return_context: bool = False
-    logprobs: int | None = None
-    seed: int | None = None
-    """Negative for a random one, None for the model's own, or a random one where it has none."""
-    context_length: int | None = None
-    offload: Offload = NO_WISH
-    keep_alive: float | None = None
-    needs: tuple[str, ...] = ()
-    """Capabilities that the model must have beside completion, in Ollama's words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +57,14 @@ class Completion:
 
 @dataclass(slots=True)
 class Output:
-    """All text that was ready at once, and the end if it has come. Not frozen, as `Delivery`."""
+    """All that was ready at once, and the end if it has come. Not frozen, as `Delivery`."""
 
-    pieces: list[str]
+    pieces: list[Piece]
     completion: Completion | None
     logprobs: list[list[PositionLogprobs]] | None = None
     """Those of each piece, where the request asked for them."""
+    mixed: bool = False
+    """Whether a piece may be anything but text."""
 
 
 class Generation:
@@ -128,7 +94,7 @@ class Generation:
         delivery = await self._stream.take()
         finished = delivery.finished
         completion = self._account(finished) if finished else None
-        return Output(delivery.pieces, completion, delivery.logprobs)
+        return Output(delivery.pieces, completion, delivery.logprobs, delivery.mixed)
 
     def _account(self, finished: Finished) -> Completion:
         ended_at = self._stream.finished_at or time.monotonic_ns()
@@ -165,13 +131,15 @@ class Generations:
     ) -> Generation:
         """Submits a request. `on_overflow` is called when its reader fell too far behind.
 
-        Raises `PronkError`: the model is unknown or cannot do this, or nothing can be taken now.
+        Raises `PronkError`: the model is unknown or cannot do this, the request is too large, or
+        nothing can be taken now.
         """
         accepted_at = time.monotonic_ns()
+        check_bounds(request)
         deadline = deadline_after(self._timeout)
         model = await self._models.resolve(caller, request.model)
         require_capabilities(request.model, model, ("completion", *request.needs))
-        parts = _parts(request)
+        parts = prompt_parts(request)
         header = Generate(
             request=uuid4().hex,
             attempt=1,
@@ -182,7 +150,7 @@ class Generations:
             reply_to=self._relay.endpoint,
             reply_to_tcp=self._relay.tcp_endpoint,
             seed=resolve_seed(request.seed),
-            cost=_cost(request, parts),
+            cost=estimate_cost(request, parts),
             keep_alive=bounded_keep_alive(request.keep_alive),
             context_length=request.context_length,
             num_gpu=request.offload.num_gpu,
@@ -206,6 +174,12 @@ class Generations:
             return_context=request.return_context,
             logprobs=request.logprobs,
             any_seed=request.seed is None,
+            tools=list(request.tools),
+            tool_choice=request.tool_choice,
+            tool=request.tool,
+            think=request.think,
+            reasoning_budget=request.reasoning_budget,
+            images=list(request.images),
         )
         stream = self._relay.submit(header, encode(body), on_overflow)
         return Generation(self._relay, stream, accepted_at)
@@ -259,28 +233,3 @@ def bounded_keep_alive(seconds: float | None) -> float | None:
     if seconds is None or seconds <= FOR_EVER:
         return seconds
     return -1.0
-
-
-def _parts(request: GenerationRequest) -> list[tuple[str, bytes]]:
-    """The prompt in the order in which a model reads it."""
-    parts = [("template", request.template.encode())] if request.template else []
-    if request.system:
-        parts.append(("system", request.system.encode()))
-    if request.context:
-        parts.append(("context", _token_bytes(request.context)))
-    parts += [(message.role, message.content.encode()) for message in request.messages]
-    if request.prompt:
-        parts.append(("raw" if request.raw else "user", request.prompt.encode()))
-    if request.suffix:
-        parts.append(("suffix", request.suffix.encode()))
-    return parts
-
-
-def _token_bytes(tokens: tuple[int, ...]) -> bytes:
-    return b"".join(token.to_bytes(4, "little") for token in tokens)
-
-
-def _cost(request: GenerationRequest, parts: list[tuple[str, bytes]]) -> int:
-    read = sum(len(text) // BYTES_PER_TOKEN + 1 for _, text in parts)
-    limit = request.options.num_predict
-    return read + (limit if limit is not None and limit > 0 else USUAL_ANSWER)

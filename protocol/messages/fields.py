@@ -6,9 +6,10 @@ more than the message's own limit allows.
 
 from __future__ import annotations
 
-from typing import Annotated
+import math
+from typing import Annotated, Any, cast
 
-from pydantic import Field, Strict
+from pydantic import AfterValidator, Field, Strict
 
 _MAX = 2**63 - 1
 
@@ -30,6 +31,53 @@ Label = Annotated[str, Strict(), Field(max_length=512)]
 
 Text = Annotated[str, Strict()]
 """Text that only the message's own size bounds."""
+
+MAX_DEPTH = 100
+"""Levels of lists and maps within one another that JSON may have here."""
+
+MAX_IMAGE = 32 * 1024 * 1024
+"""Bytes of one image as it was sent, compressed."""
+
+MAX_IMAGES = 1_024
+"""Of one message."""
+
+MAX_TOOLS = 4_096
+
+
+def only_json(value: Any) -> Any:
+    """The value. Raises `ValueError` where JSON cannot say it, or it is nested too deeply."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        below: list[Any] = []
+        for each in level:
+            match each:
+                case dict():
+                    names = cast(dict[Any, Any], each)
+                    if not all(isinstance(name, str) for name in names):
+                        raise ValueError("a name in it is no text")
+                    below += names.values()
+                case list():
+                    below += cast(list[Any], each)
+                case float():
+                    if not math.isfinite(each):
+                        raise ValueError("a number in it is not finite")
+                case str() | int() | None:
+                    pass
+                case _:
+                    raise ValueError("a value in it is no JSON")
+        if not below:
+            return value
+        level = below
+    raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
+
+
+JsonMap = Annotated[dict[str, Any], AfterValidator(only_json)]
+"""A JSON object: texts as names, numbers finite, at most 100 levels."""
+
+Image = Annotated[bytes, Strict(), Field(max_length=MAX_IMAGE)]
+"""An image file, of at most 32 MiB."""
+
+Images = Annotated[list[Image], Field(max_length=MAX_IMAGES)]
 
 Digest = Annotated[str, Strict(), Field(pattern=r"^[0-9a-f]{64}$")]
 """A SHA-256 in lower-case hexadecimal, without a prefix."""

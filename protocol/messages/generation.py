@@ -10,17 +10,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from .failure import Failure
 from .fields import (
+    MAX_TOOLS,
     Attempt,
     Count,
     Digest,
     Endpoint,
     Flag,
+    Images,
     Incarnation,
     Integer,
+    JsonMap,
     Label,
     LookBack,
     Number,
@@ -85,11 +90,31 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A model wants one of the request's tools to be called."""
+
+    name: Text
+    arguments: JsonMap
+    id: Text = ""
+    """By which its result is told from others'; empty for none."""
+
+
+@dataclass(frozen=True, slots=True)
 class ChatMessage:
     """One message of a conversation."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: Text
+    thinking: Text = ""
+    """What the assistant thought before it said `content`."""
+    tool_calls: list[ToolCall] = field(default_factory=list[ToolCall])
+    """Those that the assistant made behind `content`."""
+    tool_name: Text = ""
+    """The tool whose result this is."""
+    tool_call_id: Text = ""
+    """The call whose result this is."""
+    images: Images = field(default_factory=list[bytes])
+    """Image files that belong to the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +185,23 @@ class Constraint:
     source: Text = ""
 
 
+Think = bool | Literal["low", "medium", "high", "max"] | None
+"""Whether a model is to think before it answers, or how much; None where nothing is said of it."""
+
+
+class ToolChoice(StrEnum):
+    """Whether a model may call tools."""
+
+    AUTO = "auto"
+    """As it likes."""
+    NONE = "none"
+    """It may not."""
+    REQUIRED = "required"
+    """It has to call at least one."""
+    NAMED = "named"
+    """It has to call the one that `tool` names."""
+
+
 @dataclass(frozen=True, slots=True)
 class GenerateBody:
     """The body of `Generate`: what only the worker reads."""
@@ -187,10 +229,24 @@ class GenerateBody:
     tokens: list[Token] = field(default_factory=list[Token])
     """Tokens that an earlier attempt already sent; the answer goes on behind them."""
     released: Count = 0
-    """Characters of text that were released with them: what is released now begins behind."""
+    """What was released with them, counted as it was said: characters of text and of thinking, and
+    calls. What is released now begins behind."""
     any_seed: Flag = False
     """Whether the header's seed was only drawn, because the request named none: the seed that the
     model's Modelfile sets goes before it then."""
+    tools: Annotated[list[JsonMap], Field(max_length=MAX_TOOLS)] = field(
+        default_factory=list[dict[str, Any]]
+    )
+    """Functions that the model may call, each `{"type": "function", "function": {"name": …}}` with
+    `description` and `parameters`, a JSON schema, where there are any."""
+    tool_choice: ToolChoice = ToolChoice.AUTO
+    tool: Text = ""
+    """The tool that `NAMED` means."""
+    think: Think = None
+    reasoning_budget: Count | None = None
+    """Tokens that it may think at most; None without a limit."""
+    images: Images = field(default_factory=list[bytes])
+    """Image files that belong to `prompt`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +282,10 @@ class PositionLogprobs:
 
 @dataclass(slots=True)
 class Chunk:
-    """What one engine step gave one request. Not frozen, which would make it six times as dear."""
+    """What one engine step gave one request. Not frozen, which would make it six times as dear.
+
+    See `protocol.chunks` for how it travels: fields at the end that say nothing are left out.
+    """
 
     request: RequestId
     attempt: Attempt
@@ -240,6 +299,14 @@ class Chunk:
     logprobs: list[PositionLogprobs] | None = None
     """One for each of `tokens` but the one that ends the answer, where the request asked for
     them."""
+    thinking: Text = ""
+    """What the model thought, before `text`."""
+    calls: list[ToolCall] | None = None
+    """What it calls, behind `text`. What is said in another order comes in several chunks, of which
+    the first has the tokens."""
+    told: Count | None = None
+    """How many of the answer's tokens are told of with their log probabilities by now, where these
+    are asked for and the answer is not all text; None where the text says it."""
 
 
 @dataclass(frozen=True, slots=True)

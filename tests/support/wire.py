@@ -101,6 +101,8 @@ def _strategy(schema: Any, definitions: dict[str, Any]) -> st.SearchStrategy[Any
         case "dict":
             values = inner(schema["values_schema"])
             return st.dictionaries(inner(schema["keys_schema"]), values, max_size=3)
+        case "function-after":
+            return inner(schema["schema"])
         case "union":
             return st.one_of([inner(choice) for choice in schema["choices"]])
         case "dataclass":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 
 import msgpack
 import pytest
@@ -15,6 +16,7 @@ from pronk.protocol.codec import MAX_HEADER, MalformedMessage, decode, encode, j
 from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.messages import MESSAGES
 from pronk.protocol.messages.failure import Failure
+from pronk.protocol.messages.fields import MAX_DEPTH
 from pronk.protocol.messages.fleet import Hello, ProcessIdentity, RequestReport, Role
 from pronk.protocol.messages.generation import (
     Caller,
@@ -28,6 +30,8 @@ from pronk.protocol.messages.generation import (
     PositionLogprobs,
     SamplingOptions,
     TokenLogprob,
+    ToolCall,
+    ToolChoice,
 )
 
 REQUEST = "0123456789abcdef" * 2
@@ -57,7 +61,17 @@ EXAMPLES = [
     GenerateBody(
         Kind.CHAT,
         SamplingOptions(temperature=0, stop=["\n"]),
-        [ChatMessage("user", "Grüße, 🦙")],
+        [
+            ChatMessage("user", "Grüße, 🦙", images=[b"\x89PNG"]),
+            ChatMessage("assistant", "", "hm", [ToolCall("clock", {"zone": None}, "c1")]),
+            ChatMessage("tool", "noon", tool_name="clock", tool_call_id="c1"),
+        ],
+        tools=[{"type": "function", "function": {"name": "clock"}}],
+        tool_choice=ToolChoice.NAMED,
+        tool="clock",
+        think="high",
+        reasoning_budget=100,
+        images=[b""],
     ),
     Chunks([Chunk(REQUEST, 2, 7, [1, 2, 3], "text"), Chunk(REQUEST, 1, 0, [], "")]),
     Failed(REQUEST, 1, Failure(Code.QUEUE_FULL, "full", 1.5)),
@@ -176,21 +190,27 @@ loose_chunks = st.tuples(
     | st.lists(
         st.just({"chosen": {"piece": b"x", "logprob": -0.5}, "top": []}) | st.just({}), max_size=2
     ),
+    st.text(max_size=3) | st.just(b"x") | st.none(),
+    st.none() | st.lists(st.just({"name": "n", "arguments": {}}) | st.just({}), max_size=2),
+    st.none() | st.integers(-1, 3),
     st.just("new in version 9"),
 )
 loose_lists = st.lists(
-    st.builds(lambda chunk, end: list(chunk[:end]), loose_chunks, st.integers(4, 7))
+    st.builds(lambda chunk, end: list(chunk[:end]), loose_chunks, st.integers(4, 10))
     | st.dictionaries(st.sampled_from(["request", "text"]), st.text(max_size=2))
     | st.none(),
     max_size=3,
 )
+text_values = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 sound_chunks = st.builds(
     Chunk,
     st.just(REQUEST),
     st.integers(1, 1000),
     st.integers(0, 2**63 - 1),
     st.lists(st.integers(0, 2**31 - 1), max_size=3),
-    st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
+    text_values,
+    st.none(),
+    st.just("") | text_values,
 )
 
 
@@ -213,12 +233,12 @@ def test_what_is_read_by_hand_is_what_the_checked_way_reads(fields: object):
         checked = None
     assert by_hand is None or by_hand == checked
     plain = checked and all(chunk.logprobs is None for chunk in checked.chunks)
-    exact = plain and all(len(chunk) == 6 for chunk in fields["chunks"])  # type: ignore[index]
+    exact = plain and all(len(chunk) in (6, 7) for chunk in fields["chunks"])  # type: ignore[index]
     assert by_hand is not None or not exact or len(fields) > 1  # type: ignore[arg-type]
 
 
 def test_what_newer_peers_add_to_a_chunk_is_ignored():
-    chunk = [REQUEST, 1, 0, [1], "x", None, "new in version 9"]
+    chunk = [REQUEST, 1, 0, [1], "x", None, "", None, None, "new in version 9"]
     assert decode(envelope("Chunks", chunks=[chunk])) == Chunks([Chunk(REQUEST, 1, 0, [1], "x")])
 
 
@@ -226,3 +246,65 @@ def test_chunks_with_log_probabilities_come_back_as_they_were_sent():
     told = [PositionLogprobs(TokenLogprob(b"x", -0.5), [TokenLogprob(b"y", -1.5)])]
     message = Chunks([Chunk(REQUEST, 1, 0, [1], "x", told), Chunk(REQUEST, 1, 1, [2], "y")])
     assert decode(encode(message)) == message
+
+
+CALL = ToolCall("get weather", {"städte": ["Köln", None], "days": 2, "deep": {"a": [1.5]}}, "c1")
+
+
+def test_what_a_chunk_does_not_say_takes_no_room():
+    plain = Chunk(REQUEST, 1, 0, [1], "x")
+    lengths = {
+        6: plain,
+        7: replace(plain, text="", thinking="hm"),
+        9: replace(plain, calls=[CALL]),
+    }
+    for length, chunk in lengths.items():
+        fields = msgpack.unpackb(encode(Chunks([chunk])))[1]
+        assert [len(each) for each in fields["chunks"]] == [length]
+        assert decode(encode(Chunks([plain, chunk, plain]))) == Chunks([plain, chunk, plain])
+
+
+def test_calls_and_what_is_told_of_come_back_as_they_were_sent():
+    told = [PositionLogprobs(TokenLogprob(b"x", -0.5), [])]
+    message = Chunks(
+        [
+            Chunk(REQUEST, 1, 0, [1, 2], "", told, "hm", [CALL, ToolCall("f", {})], 2),
+            Chunk(REQUEST, 1, 2, [3], "x", [], "", None, 0),
+        ]
+    )
+    assert decode(encode(message)) == message
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        None,
+        [],
+        {"a": b"bytes"},
+        {"a": [float("nan")]},
+        {"a": msgpack.ExtType(1, b"")},
+        {1: "a number's name"},
+    ],
+)
+def test_arguments_are_what_json_can_say(arguments: object):
+    call = {"name": "f", "arguments": arguments}
+    with pytest.raises(MalformedMessage):
+        decode(envelope("Chunks", chunks=[[REQUEST, 1, 0, [1], "", None, "", [call]]]))
+
+
+def test_json_has_a_depth():
+    def nested(depth: int) -> GenerateBody:
+        tool: dict[str, object] = {}
+        for _ in range(depth - 1):
+            tool = {"a": tool}
+        return GenerateBody(Kind.CHAT, SamplingOptions(), tools=[tool])
+
+    assert decode(encode(nested(MAX_DEPTH))) == nested(MAX_DEPTH)
+    with pytest.raises(MalformedMessage, match="nested deeper"):
+        decode(encode(nested(MAX_DEPTH + 2)))
+
+
+def test_schemas_of_next_to_nothing_are_read():
+    tools = [{"p": {f"{n:x}": {} for n in range(20_000)}, "d": "x" * 2**16}]
+    body = GenerateBody(Kind.CHAT, SamplingOptions(), tools=tools)
+    assert decode(encode(body)) == body

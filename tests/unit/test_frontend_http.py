@@ -268,7 +268,7 @@ async def test_an_unknown_model_is_a_404_that_says_how_to_get_it(stack: Stack) -
 @pytest.mark.parametrize(
     ("extra", "status", "message"),
     [
-        ({"tools": [{"type": "function"}]}, 400, '"demo" does not support tools'),
+        ({"tools": [{"function": {"name": "f"}}]}, 400, '"demo" does not support tools'),
         ({"think": True}, 400, '"demo" does not support thinking'),
         ({"logprobs": True, "top_logprobs": 21}, 400, "top_logprobs"),
         ({"messages": [{"role": "user", "images": ["eA=="]}]}, 400, "does not support vision"),

@@ -49,10 +49,17 @@ class Template(Protocol):
         """Whether it can ask for what stands between two texts."""
         ...
 
-    def render(self, messages: Sequence[ChatMessage]) -> str:
+    def render(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        think: Think = None,
+    ) -> str:
         """The prompt text of `messages`, up to where the assistant begins to speak.
 
-        Raises `PronkError`.
+        `tools` are as JSON has them; `think` is what the request says of thinking. Raises
+        `PronkError`.
         """
         ...
 
@@ -95,7 +102,13 @@ class ChatTemplate(_Jinja):
         super().__init__(source, bos=bos, eos=eos)
         self._of_thread = threading.local()
 
-    def render(self, messages: Sequence[ChatMessage]) -> str:
+    def render(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        think: Think = None,
+    ) -> str:
         """The prompt text of `messages`, up to where the assistant begins to speak.
 
         Raises `PronkError`: INVALID_REQUEST with the template's own words where it refuses the

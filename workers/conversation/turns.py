@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...protocol.messages.generation import ChatMessage
+from ...protocol.messages.generation import ChatMessage, ToolCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,8 @@ class Turn:
     content: str
     thinking: str = ""
     tool_calls: Sequence[Mapping[str, Any]] = ()
-    """As in JSON: `{"function": {"name": …, "arguments": {…}}}`, perhaps with an `id`."""
+    """As in JSON: `{"type": "function", "function": {"name": …, "arguments": {…}, "index": 0}}`,
+    perhaps with an `id`."""
     tool_name: str = ""
     """The tool whose result this is."""
     tool_call_id: str = ""
@@ -25,4 +26,19 @@ class Turn:
 
 def turn_of(message: ChatMessage | Turn) -> Turn:
     """A message as a turn."""
-    return message if isinstance(message, Turn) else Turn(message.role, message.content)
+    if isinstance(message, Turn):
+        return message
+    return Turn(
+        message.role,
+        message.content,
+        message.thinking,
+        [_call(call, index) for index, call in enumerate(message.tool_calls)],
+        message.tool_name,
+        message.tool_call_id,
+    )
+
+
+def _call(call: ToolCall, index: int) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments, "index": index}
+    called: dict[str, Any] = {"type": "function", "function": function}
+    return {"id": call.id, **called} if call.id else called

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ...protocol.messages.generation import FinishReason
+from ...protocol.messages.generation import Chunk, FinishReason, PositionLogprobs
 from .detokenizer import Detokenizer
+from .sequence import Key
 from .stop import StopMatcher
 
 
@@ -51,9 +52,9 @@ class Answer:
         self._limit = max(limit, len(before))
         self._detokenizer = Detokenizer()
         self._stops = stops
-        text = [self.accept(token) for token in before]
-        self.pending = "".join(text)[released:]
+        self.pending = ""
         """Text to release before the next token comes."""
+        self._replay(before, released)
 
     def accept(self, token: int) -> str:
         """Appends a token; returns the text that may be shown because of it."""
@@ -68,6 +69,23 @@ class Answer:
             self.reason = FinishReason.LENGTH
             text += self._rest()
         return text
+
+    def chunks(
+        self, key: Key, token: int, logprobs: list[PositionLogprobs] | None = None
+    ) -> list[Chunk]:
+        """Appends a token; returns what its reader is sent because of it. `logprobs` are those of
+        the token, in a list that is empty where it has none, or None where nobody asked.
+        """
+        index = len(self.tokens)
+        return [Chunk(*key, index, [token], self.accept(token), logprobs)]
+
+    def pending_chunks(self, key: Key) -> list[Chunk]:
+        """What to send before the next token comes."""
+        return [Chunk(*key, len(self.tokens), [], self.pending)] if self.pending else []
+
+    def _replay(self, before: Sequence[int], released: int) -> None:
+        """Takes over the tokens of an earlier attempt."""
+        self.pending = "".join(map(self.accept, before))[released:]
 
     def _rest(self) -> str:
         """What was held back, once nothing can follow."""

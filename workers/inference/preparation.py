@@ -15,6 +15,7 @@ from ...protocol.codec import MalformedMessage, decode
 from ...protocol.errors import Code, PronkError
 from ...protocol.messages.embedding import Embed, EmbedBody
 from ...protocol.messages.generation import Generate, GenerateBody
+from ..conversation.asking import Asking
 from ..conversation.choice import choose_template
 from ..conversation.prompt import build_prompt
 from ..parts import NO_PARTS, Parts
@@ -23,13 +24,18 @@ from .constraints import ConstraintCompiler, ConstraintFailed
 from .defaults import METADATA, merged, model_options, model_seed
 from .embedding_inputs import InputPreparer
 from .llama import Model
+from .parsed_answer import ParsedAnswer
 from .prepared import Prepared
+from .reading import Reading
 from .samplers import Sampler
 from .sampling import plan_sampling
 from .sequence import Sequence
 from .shift import answer_limit, in_context, kept
 from .stop import StopMatcher
 from .thread import EmbedJob
+
+_END = 64
+"""Tokens at the end of a prompt in which there is room for what a template ends with."""
 
 
 class Preparation:
@@ -45,9 +51,11 @@ class Preparation:
         parameters: Mapping[str, Any] = MappingProxyType({}),
         parts: Parts = NO_PARTS,
         renderer: str = "",
+        reading: Reading | None = None,
     ) -> None:
         """`context_length` in tokens is what each slot has; `max_body` bounds a body in bytes;
-        `parameters`, `parts` and `renderer` are what the model's Modelfile sets.
+        `parameters`, `parts` and `renderer` are what the model's Modelfile sets. `reading` tells
+        thinking and calls from text; without one an answer is text alone.
         """
         self._vocabulary = vocabulary = model.vocabulary
         self._context_length = context_length
@@ -71,6 +79,7 @@ class Preparation:
             bos=vocabulary.bos_text,
             eos=vocabulary.eos_text,
         )
+        self._reading = reading
 
     def prepare(self, header: Generate | Embed, frame: bytes) -> Prepared | EmbedJob:
         """Reads a request's body. Raises `PronkError` with what is wrong with the request,
@@ -95,7 +104,7 @@ class Preparation:
         stops = StopMatcher(options.stop or ())
         prompt = build_prompt(
             replace(body, options=options),
-            self._template,
+            Asking(self._template, body) if self._template else None,
             self._vocabulary,
             context_length,
             self._opening,
@@ -133,11 +142,38 @@ class Preparation:
             count=len(body.tokens),
             shifted=len(tokens) < len(whole),
         )
-        answer = Answer(
+        answer = self._begin_answer(body, prompt, limit, stops)
+        return Prepared(sequence, answer, len(body.tokens), prompt, body.return_context)
+
+    def _begin_answer(
+        self, body: GenerateBody, prompt: list[int], limit: int, stops: StopMatcher
+    ) -> Answer:
+        """The answer as its reader will see it. What is said without the template, to a raw prompt
+        or into a gap, is text.
+        """
+        reading, parser = self._reading, None
+        if reading and not (body.raw or body.suffix):
+            parser = reading.begin(body, self._end_of(prompt))
+        if not (reading and parser):
+            return Answer(
+                self._vocabulary,
+                limit=limit,
+                stops=stops,
+                before=body.tokens,
+                released=body.released,
+            )
+        return ParsedAnswer(
             self._vocabulary,
+            parser,
+            reading,
             limit=limit,
             stops=stops,
             before=body.tokens,
             released=body.released,
+            logprobs=body.logprobs is not None,
         )
-        return Prepared(sequence, answer, len(body.tokens), prompt, body.return_context)
+
+    def _end_of(self, prompt: list[int]) -> str:
+        """The last part of a prompt as text, control tokens included."""
+        pieces = map(self._vocabulary.written, prompt[-_END:])
+        return b"".join(pieces).decode("utf-8", "replace")

@@ -25,7 +25,7 @@ from ...protocol.lifecycle import Lifecycle
 from ...protocol.messages.embedding import Embed
 from ...protocol.messages.failure import Failure
 from ...protocol.messages.fleet import LoadedModel
-from ...protocol.messages.generation import Cancel, Chunk, Failed, Finished, Generate
+from ...protocol.messages.generation import Cancel, Failed, Finished, Generate
 from ...protocol.messages.placement import (
     Load,
     Loaded,
@@ -233,8 +233,11 @@ class Replica:
             return
         request.prepared = prepared
         finished = isinstance(prepared, Prepared) and prepared.answer.reason
-        if isinstance(prepared, Prepared) and prepared.answer.pending and not request.outcome:
-            self._post([Chunk(*key, prepared.resumed, [], prepared.answer.pending)])
+        pending: list[Any] = []
+        if isinstance(prepared, Prepared) and not request.outcome:
+            pending += prepared.answer.pending_chunks(key)
+        if pending:
+            self._post(pending)
         if not (request.outcome or finished):
             self._thread.add(prepared if isinstance(prepared, EmbedJob) else prepared.sequence)
             return
@@ -263,12 +266,10 @@ class Replica:
                 continue  # computed before the engine knew
             assert isinstance(request.prepared, Prepared)
             answer = request.prepared.answer
-            index = len(answer.tokens)
-            text = answer.accept(sampled.token)
             told = None
             if request.prepared.sequence.logprobs is not None:
                 told = [sampled.logprobs] if sampled.logprobs else []
-            messages.append(Chunk(*key, index, [sampled.token], text, told))
+            messages += answer.chunks(key, sampled.token, told)
             if answer.reason:
                 messages.append(self._finish(request, request.prepared, step.ended_at))
                 if key not in left:  # the engine knows nothing of stop texts

@@ -1,6 +1,7 @@
 """Generations as Ollama writes them: one JSON object a line, or one for all.
 
-Built from fixed parts around the text, because this runs for every token of every stream.
+Built from fixed parts around the text, because this runs for every token of every stream. What the
+model thinks and calls stands beside the text, which is empty in such a line.
 """
 
 from __future__ import annotations
@@ -10,8 +11,14 @@ from datetime import UTC, datetime
 
 import orjson
 
-from ....protocol.messages.generation import Kind, PositionLogprobs, TokenLogprob
+from ....protocol.messages.generation import (
+    Kind,
+    PositionLogprobs,
+    TokenLogprob,
+    ToolCall,
+)
 from ...operations.generation import Completion, Output
+from ...stream import Piece, Thinking
 
 _SECOND = 1_000_000_000
 
@@ -45,14 +52,18 @@ class Lines:
         else:
             self._before, self._after = b'","response":', b""
         self._end_of_piece = self._after + b',"done":false}\n'
+        self._calls = 0
+        """So far."""
 
     def lines(self, output: Output) -> bytes:
-        """A line for each piece of text, and the last line where the end has come.
+        """A line for each piece, and the last line where the end has come.
 
-        What was ready at once is written at once, and has one time.
+        What was ready at once is written at once, and what is text alone has one time.
         """
         parts: list[bytes] = []
-        if output.logprobs is None:
+        if output.logprobs is None and output.mixed:
+            parts += map(self._line, output.pieces)
+        elif output.logprobs is None:
             if output.pieces:
                 opening = self._opening()
                 between = b"%s%s" % (self._end_of_piece, opening)
@@ -68,9 +79,15 @@ class Lines:
         return b"".join(parts)
 
     def whole(
-        self, text: str, completion: Completion, logprobs: list[PositionLogprobs] | None = None
+        self,
+        text: str,
+        completion: Completion,
+        logprobs: list[PositionLogprobs] | None = None,
+        *,
+        thinking: str = "",
+        calls: list[ToolCall] | None = None,
     ) -> bytes:
-        """The object that ends an answer, with `text` in it."""
+        """The object that ends an answer, with what it says in it."""
         accounts: dict[str, object] = {"done": True, "done_reason": completion.reason.value}
         if completion.context is not None:
             accounts["context"] = completion.context
@@ -84,25 +101,53 @@ class Lines:
             "eval_count": completion.eval_count,
             "eval_duration": completion.eval_duration,
         }
-        return b"%s%s,%s\n" % (self._open(text), self._after, orjson.dumps(accounts)[1:])
+        opening = self._opening() + self._message(text, thinking, calls or [])
+        return b"%s%s,%s\n" % (opening, self._after, orjson.dumps(accounts)[1:])
 
     def notice(self, reason: str) -> bytes:
         """The answer to a request without a prompt: `load` or `unload` is done."""
         ending = orjson.dumps({"done": True, "done_reason": reason})[1:]
-        return b"%s%s,%s\n" % (self._open(""), self._after, ending)
+        return b'%s""%s,%s\n' % (self._opening(), self._after, ending)
 
-    def _line_with(self, text: str, logprobs: list[PositionLogprobs]) -> bytes:
+    def _line(self, piece: Piece) -> bytes:
+        return self._open(piece) + self._end_of_piece
+
+    def _line_with(self, piece: Piece, logprobs: list[PositionLogprobs]) -> bytes:
         if not logprobs:
-            return self._open(text) + self._end_of_piece
+            return self._line(piece)
         ending = orjson.dumps({"done": False, "logprobs": _logprobs(logprobs)})[1:]
-        return b"%s%s,%s\n" % (self._open(text), self._after, ending)
+        return b"%s%s,%s\n" % (self._open(piece), self._after, ending)
 
-    def _open(self, text: str) -> bytes:
-        return self._opening() + orjson.dumps(text)
+    def _open(self, piece: Piece) -> bytes:
+        """A line up to the end of what is said."""
+        match piece:
+            case str():
+                said = orjson.dumps(piece)
+            case Thinking(text):
+                said = b'"","thinking":' + orjson.dumps(text)
+            case _:
+                said = self._message("", "", piece)
+        return self._opening() + said
+
+    def _message(self, text: str, thinking: str, calls: list[ToolCall]) -> bytes:
+        """What is said, from the text on."""
+        said = orjson.dumps(text)
+        if thinking:
+            said += b',"thinking":' + orjson.dumps(thinking)
+        if calls:
+            written = [_call(call, self._calls + index) for index, call in enumerate(calls)]
+            self._calls += len(calls)
+            said += b',"tool_calls":' + orjson.dumps(written)
+        return said
 
     def _opening(self) -> bytes:
         """A line up to its text."""
         return b"%s%s%s" % (self._head, created_at().encode(), self._before)
+
+
+def _call(call: ToolCall, index: int) -> dict[str, object]:
+    function = {"index": index, "name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "function": function} if call.id else {"function": function}
 
 
 def _logprobs(positions: list[PositionLogprobs]) -> list[dict[str, object]]:

@@ -1,13 +1,11 @@
 """What clients send to Ollama's paths, checked and translated.
 
-Unknown fields are ignored, as in Ollama, and null is the same as absence. In a history that comes
-back, `thinking` and `tool_calls` of a message are accepted and not shown to the model: no model
-here has either yet, so the text is all that there is.
+Unknown fields are ignored, as in Ollama, and null is the same as absence.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 import orjson
 from pydantic import (
@@ -21,37 +19,21 @@ from pydantic import (
 
 from ....protocol.durations import parse_duration
 from ....protocol.errors import Code, PronkError
-from ....protocol.messages.generation import ChatMessage, Constraint, Kind
-from ...operations.generation import GenerationRequest
+from ....protocol.messages.generation import Constraint, Kind, Think
 from ...operations.offload import NO_WISH, Offload
+from ...operations.request import GenerationRequest
 from .formats import read_format
+from .messages import Images, Message, Text, Tools, read_think
 from .options import Options, log_ignored
 
 MAX_MESSAGES = 16_384
-MAX_IMAGES = 1_024
 MAX_TOP_LOGPROBS = 20
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-def _lower(value: object) -> object:
-    return value.lower() if isinstance(value, str) else value
-
-
-def _empty_for_null(value: object) -> object:
-    return "" if value is None else value
-
-
 def _duration(value: object) -> object:
     return None if value is None else parse_duration(value)
-
-
-def _thinks(value: object) -> object:
-    if value is None or isinstance(value, bool):
-        return bool(value)
-    if value in ("high", "medium", "low", "max"):
-        return True
-    raise ValueError('must be true, false, "high", "medium" or "low"')
 
 
 def _top_logprobs(value: object) -> int:
@@ -60,9 +42,6 @@ def _top_logprobs(value: object) -> int:
     return value
 
 
-Text = Annotated[str, BeforeValidator(_empty_for_null)]
-"""A text; null is an empty one."""
-_Images = Annotated[list[str], Field(max_length=MAX_IMAGES)] | None
 KeepAlive = Annotated[float | None, BeforeValidator(_duration)]
 """A stay in seconds, from a number or from text such as `5m`."""
 _Token = Annotated[int, Field(ge=0, lt=2**31)]
@@ -90,20 +69,6 @@ class ShowRequest(ModelRequest):
     verbose: bool | None = None
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore")
-
-    role: Annotated[
-        Literal["system", "user", "assistant", "tool"],
-        BeforeValidator(_lower),
-    ]
-    content: Text = ""
-    images: _Images = None
-    thinking: str | None = None
-    tool_name: str | None = None
-    tool_calls: list[Any] | None = None
-
-
 class _Generation(ModelRequest):
     """What chat and generate have in common."""
 
@@ -113,7 +78,8 @@ class _Generation(ModelRequest):
     truncate: bool | None = None
     shift: bool | None = None
     format: Annotated[Constraint | None, BeforeValidator(read_format)] = None
-    think: Annotated[bool, BeforeValidator(_thinks)] = False
+    think: Annotated[Think, BeforeValidator(read_think)] = None
+    reasoning_budget: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, BeforeValidator(_top_logprobs)] | None = None
 
@@ -151,14 +117,16 @@ class _Generation(ModelRequest):
             # As in Ollama, top_logprobs alone asks for nothing.
             "logprobs": (self.top_logprobs or 0) if self.logprobs else None,
             "constraint": self.format,
+            "think": self.think,
+            "reasoning_budget": self.reasoning_budget,
         }
 
 
 class ChatRequest(_Generation):
     """`POST /api/chat`."""
 
-    messages: Annotated[list[_Message], Field(max_length=MAX_MESSAGES)] | None = None
-    tools: list[Any] | None = None
+    messages: Annotated[list[Message], Field(max_length=MAX_MESSAGES)] | None = None
+    tools: Tools = None
 
     @property
     def is_empty(self) -> bool:
@@ -170,12 +138,13 @@ class ChatRequest(_Generation):
         messages = self.messages or []
         needs = {
             "tools": bool(self.tools),
-            "thinking": self.think,
+            "thinking": bool(self.think),
             "vision": any(message.images for message in messages),
         }
         return GenerationRequest(
             kind=Kind.CHAT,
-            messages=tuple(ChatMessage(message.role, message.content) for message in messages),
+            messages=tuple(message.message() for message in messages),
+            tools=tuple(self.tools or ()),
             needs=tuple(name for name, needed in needs.items() if needed),
             **self._common(),
         )
@@ -190,7 +159,7 @@ class GenerateRequest(_Generation):
     template: Text = ""
     raw: bool | None = None
     context: list[_Token] | None = None
-    images: _Images = None
+    images: Images = None
 
     @model_validator(mode="after")
     def _raw_stands_alone(self) -> Self:
@@ -208,7 +177,7 @@ class GenerateRequest(_Generation):
         needs = {
             # A template may know how to ask a model that names no tokens for it.
             "insert": bool(self.suffix and not self.template),
-            "thinking": self.think,
+            "thinking": bool(self.think),
             "vision": bool(self.images),
         }
         return GenerationRequest(
@@ -220,6 +189,7 @@ class GenerateRequest(_Generation):
             raw=bool(self.raw),
             context=tuple(self.context or ()),
             return_context=not self.raw,
+            images=tuple(self.images or ()),
             needs=tuple(name for name, needed in needs.items() if needed),
             **self._common(),
         )

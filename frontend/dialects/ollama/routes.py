@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from ....protocol.messages.generation import Caller, Kind, PositionLogprobs
+from ....protocol.messages.generation import Caller, Kind, PositionLogprobs, ToolCall
 from ....protocol.settings import Settings
 from ...answers import json_response
 from ...bodies import BodyReader, parse_object
@@ -15,6 +15,7 @@ from ...operations.generation import Generation, Generations
 from ...operations.library import Changes
 from ...operations.models import Models
 from ...operations.status import Status
+from ...stream import Thinking
 from . import listings, vectors
 from .connection import abort, caller_of, stream
 from .library import LibraryPaths
@@ -171,12 +172,29 @@ async def _ready(generation: Generation, lines: Lines) -> tuple[bytes, bool]:
 
 async def _collect(generation: Generation, lines: Lines) -> web.StreamResponse:
     """The whole answer in one object."""
-    pieces: list[str] = []
+    texts: list[str] = []
+    thoughts: list[str] = []
+    calls: list[ToolCall] = []
     logprobs: list[PositionLogprobs] = []
     while True:
         output = await generation.take()
-        pieces += output.pieces
+        for piece in output.pieces:
+            match piece:
+                case str():
+                    texts.append(piece)
+                case Thinking(text):
+                    thoughts.append(text)
+                case _:
+                    calls += piece
         for of_piece in output.logprobs or ():
             logprobs += of_piece
         if output.completion:
-            return _object(lines.whole("".join(pieces), output.completion, logprobs))
+            return _object(
+                lines.whole(
+                    "".join(texts),
+                    output.completion,
+                    logprobs,
+                    thinking="".join(thoughts),
+                    calls=calls,
+                )
+            )
