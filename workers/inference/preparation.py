@@ -27,12 +27,15 @@ from .llama import Model
 from .parsed_answer import ParsedAnswer
 from .prepared import Prepared
 from .reading import Reading
+from .rows import tokens_alone
 from .samplers import Sampler
 from .sampling import plan_sampling
 from .sequence import Sequence
 from .shift import answer_limit, in_context, kept
+from .sight import Sight
 from .stop import StopMatcher
 from .thread import EmbedJob
+from .views import Views
 
 _END = 64
 """Tokens at the end of a prompt in which there is room for what a template ends with."""
@@ -52,10 +55,13 @@ class Preparation:
         parts: Parts = NO_PARTS,
         renderer: str = "",
         reading: Reading | None = None,
+        sight: Sight | None = None,
+        batch: int = 512,
     ) -> None:
         """`context_length` in tokens is what each slot has; `max_body` bounds a body in bytes;
         `parameters`, `parts` and `renderer` are what the model's Modelfile sets. `reading` tells
-        thinking and calls from text; without one an answer is text alone.
+        thinking and calls from text; without one an answer is text alone. `sight` is how the
+        model sees images, if it does, and `batch` how many rows it computes at once.
         """
         self._vocabulary = vocabulary = model.vocabulary
         self._context_length = context_length
@@ -80,6 +86,7 @@ class Preparation:
             eos=vocabulary.eos_text,
         )
         self._reading = reading
+        self._sight, self._batch = sight, batch
 
     def prepare(self, header: Generate | Embed, frame: bytes) -> Prepared | EmbedJob:
         """Reads a request's body. Raises `PronkError` with what is wrong with the request,
@@ -102,10 +109,11 @@ class Preparation:
         options = merged(body.options, self._options)
         context_length = min(self._context_length, header.context_length or self._context_length)
         stops = StopMatcher(options.stop or ())
+        views = Views(body, self._sight, self._batch)
         prompt = build_prompt(
-            replace(body, options=options),
+            replace(views.body, options=options),
             Asking(self._template, body) if self._template else None,
-            self._vocabulary,
+            views.tokenizer(self._vocabulary),
             context_length,
             self._opening,
         )
@@ -125,7 +133,7 @@ class Preparation:
         seed = header.seed if self._seed is None or not body.any_seed else self._seed
         sampler = Sampler(plan_sampling(options, context_length), seed, self._vocabulary)
         whole = [*prompt, *body.tokens]
-        sampler.see(whole)
+        sampler.see(tokens_alone(whole))
         tokens = in_context(whole, len(prompt), context_length, keep)
         sequence = Sequence(
             key=(header.request, header.attempt),
@@ -141,6 +149,7 @@ class Preparation:
             deadline=header.deadline,
             count=len(body.tokens),
             shifted=len(tokens) < len(whole),
+            pictures=views.pictures(prompt),
         )
         answer = self._begin_answer(body, prompt, limit, stops)
         return Prepared(sequence, answer, len(body.tokens), prompt, body.return_context)
@@ -175,5 +184,5 @@ class Preparation:
 
     def _end_of(self, prompt: list[int]) -> str:
         """The last part of a prompt as text, control tokens included."""
-        pieces = map(self._vocabulary.written, prompt[-_END:])
+        pieces = map(self._vocabulary.written, tokens_alone(prompt[-_END:]))
         return b"".join(pieces).decode("utf-8", "replace")
