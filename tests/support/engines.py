@@ -23,6 +23,7 @@ from pronk.workers.inference.context import ContextPlan
 from pronk.workers.inference.engine import Engine, Step
 from pronk.workers.inference.llama import Model
 from pronk.workers.inference.preparation import Preparation, Prepared
+from pronk.workers.inference.projector import load_sight
 from pronk.workers.parts import Parts
 
 DIGEST = "d" * 64
@@ -69,6 +70,7 @@ class Bench:
         length: int = 1024,
         cache_memory: int = 1 << 26,
         adapters: Sequence[Path] = (),
+        projectors: Sequence[Path] = (),
         opening: Opening = NO_OPENING,
         parameters: dict[str, Any] | None = None,
         **plan: Any,
@@ -83,7 +85,9 @@ class Bench:
             can_shift=self.engine.context.can_shift,
             max_body=1 << 26,
             parameters=parameters or {},
-            parts=Parts(opening, None, tuple(adapters)),
+            parts=Parts(opening, None, tuple(adapters), tuple(projectors)),
+            sight=load_sight(self.model, projectors, 1),
+            batch=self.engine.context.plan.batch,
         )
         self.steps = 0
         self._runs: dict[tuple[str, int], Run] = {}

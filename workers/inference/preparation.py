@@ -86,7 +86,7 @@ class Preparation:
             eos=vocabulary.eos_text,
         )
         self._reading = reading
-        self._sight, self._batch = sight, batch
+        self.sight, self._batch = sight, batch
 
     def prepare(self, header: Generate | Embed, frame: bytes) -> Prepared | EmbedJob:
         """Reads a request's body. Raises `PronkError` with what is wrong with the request,
@@ -109,7 +109,7 @@ class Preparation:
         options = merged(body.options, self._options)
         context_length = min(self._context_length, header.context_length or self._context_length)
         stops = StopMatcher(options.stop or ())
-        views = Views(body, self._sight, self._batch)
+        views = Views(body, self.sight, self._batch)
         prompt = build_prompt(
             replace(views.body, options=options),
             Asking(self._template, body) if self._template else None,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...protocol.codec import MalformedMessage
 from ...protocol.errors import Code, PronkError
-from ...protocol.host import own_memory
+from ...protocol.host import own_memory, usable_threads
 from ...protocol.lifecycle import Lifecycle
 from ...protocol.messages.embedding import Embed
 from ...protocol.messages.failure import Failure
@@ -44,6 +44,7 @@ from .thread import Computers, EmbedJob, EngineThread
 if TYPE_CHECKING:
     from .engine import Step
     from .sequence import Key
+    from .sight import Sight
 
 _log = logging.getLogger(__name__)
 
@@ -96,6 +97,7 @@ class Replica:
         self._requests: dict[Key, _Request] = {}
         self._prepare: Callable[[Generate | Embed, bytes], Prepared | EmbedJob] | None = None
         self._pool: ThreadPoolExecutor | None = None
+        self._sight: Sight | None = None
         self._prepared = 0
         self._began = time.monotonic_ns()
         self._before = own_memory()
@@ -111,7 +113,8 @@ class Replica:
     @property
     def steps(self) -> int:
         """Changes as long as there is progress."""
-        return self._prepared + self._thread.steps
+        looked = self._sight.encoded if self._sight else 0
+        return self._prepared + looked + self._thread.steps
 
     def set_threads(self, command: SetThreads) -> None:
         """Has the next step, and all after it, computed with another number of threads."""
@@ -158,12 +161,15 @@ class Replica:
         from .offload import offload_of
         from .plan import context_length, plan_context
         from .preparation import Preparation
+        from .projector import load_sight
 
         parts = read_parts(load.model.parts)
         model = Model(Path(load.model.weights), offload_of(load), adapters=parts.adapters)
         length = context_length(model, load)
         embedder = Embedder(model, length, load.threads)
         engine = None
+        # Before the slots, whose number depends on the memory that is left.
+        self._sight = sight = load_sight(model, parts.projectors, usable_threads(load.threads))
         if model.generates:
             engine = Engine(model, plan_context(model, load), load.cache_memory)
         self._prepare = Preparation(
@@ -174,6 +180,8 @@ class Replica:
             parameters=load.model.parameters,
             parts=parts,
             renderer=load.model.renderer,
+            sight=sight,
+            batch=engine.context.plan.batch if engine else load.batch,
         ).prepare
         return Computers(engine, embedder, model)
 

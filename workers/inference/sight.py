@@ -43,6 +43,10 @@ _m.mtmd_log_set(take_log, None)
 _m.mtmd_helper_log_set(take_log, None)
 
 
+class Blind(Exception):
+    """A projector is for something else than images."""
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """What stands in a prompt for an image: tokens of the model's own, and rows."""
@@ -59,8 +63,12 @@ class Sight:
         """Loads the projector beside its model, onto a device of ggml's or, without one, onto the
         processors.
 
-        Raises `PronkError` (LOAD_FAILED) with llama.cpp's reason.
+        Raises `PronkError` (LOAD_FAILED) with llama.cpp's reason, `Blind` where it is a projector
+        for something else than images.
         """
+        can = _m.mtmd_get_cap_from_file(str(path).encode())
+        if can.inp_audio and not can.inp_vision:
+            raise Blind
         params = _m.mtmd_context_params_default()
         params.use_gpu = device is not None
         params.device = device
@@ -72,9 +80,6 @@ class Sight:
         if not self._handle:
             reason = native_log.reason(str(path), path.name)
             raise PronkError(Code.LOAD_FAILED, f"its projector: {reason}")
-        if not _m.mtmd_support_vision(self._handle):
-            self.close()
-            raise PronkError(Code.LOAD_FAILED, "its projector is not for images")
         self._width = model.row_width
         self._dimensions = _DIMENSIONS if _m.mtmd_decode_use_mrope(self._handle) else 1
         self._lock = threading.Lock()
