@@ -69,7 +69,8 @@ def write_vision_model(
 ) -> VisionModel:
     """Writes a model that sees images of `size` × `size` pixels, in `blocks` blocks."""
     rng = np.random.default_rng(seed)
-    text = _Text(_ARCHITECTURES[kind])
+    # Every sixth layer of Gemma's sees far; llama.cpp cannot shift a context where none does.
+    text = _Text(_ARCHITECTURES[kind], layers=6 if kind is Kind.WHOLE else 2)
     model = VisionModel(directory / f"{kind.value}.gguf", directory / f"{kind.value}-sees.gguf")
     _write_text(model.weights, text, _CONTROL[kind], rng)
     _write_projector(model.projector, kind, text.embedding, size, blocks, rng)

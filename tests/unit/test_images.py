@@ -139,6 +139,60 @@ def test_a_prompt_with_images_is_computed_as_by_llama_cpps_own_helper(
     assert apart(seer.first(run), helper(model, prompt, *images)) < CLOSE
 
 
+def test_an_image_larger_than_a_step_is_read_in_several(model: VisionModel):
+    seer = Seer(model, batch=20, slots=2)
+    try:
+        run = seer.ask("Look: [img] again [img]!", picture(1), picture(2))
+        expected = helper(model, "Look: [img] again [img]!", picture(1), picture(2))
+        assert apart(seer.first(run), expected) < 10 * CLOSE
+    finally:
+        seer.bench.close()
+
+
+def test_an_image_that_has_to_be_read_at_once_and_is_too_large_for_that_is_refused(tmp_path: Path):
+    seer = Seer(write_vision_model(tmp_path, Kind.WHOLE), batch=3, slots=2)
+    try:
+        with pytest.raises(PronkError, match="one takes 4 tokens, which have to be computed"):
+            seer.start("[img]", picture(1))
+    finally:
+        seer.bench.close()
+
+
+@pytest.mark.parametrize("kind", [Kind.PLAIN, Kind.WHOLE])
+def test_a_full_context_loses_images_whole(tmp_path: Path, kind: Kind):
+    model = write_vision_model(tmp_path, kind)
+    seer = Seer(model)
+    try:
+        asked = ("abc [img] d", picture(1)), {"context_length": 100, "num_predict": 150}
+        run = seer.start(*asked[0], **asked[1])
+        sequence = run.prepared.sequence
+        rows = [number for number in sequence.tokens if number < 0]
+        midway: list[int] = []
+        while not run.left:
+            seer.bench.step()
+            assert [number for number in sequence.tokens if number < 0] in ([], rows)
+            if len(run.tokens) == 120:
+                midway = list(sequence.tokens)
+        assert sequence.shifted
+        assert not [number for number in sequence.tokens if number < 0]
+        resumed = seer.start(*asked[0], **asked[1], tokens=run.tokens[:120])
+        assert resumed.prepared.sequence.tokens == midway
+        seer.finish(resumed)
+        assert len(resumed.tokens) == 30
+    finally:
+        seer.bench.close()
+
+
+def test_positions_in_two_dimensions_are_not_shifted_and_an_answer_ends(tmp_path: Path):
+    seer = Seer(write_vision_model(tmp_path, Kind.GRID))
+    try:
+        assert not seer.bench.engine.context.can_shift
+        run = seer.ask("abc [img] d", picture(1), context_length=60, num_predict=100)
+        assert len(run.prepared.sequence.tokens) == 60
+    finally:
+        seer.bench.close()
+
+
 def test_a_prompt_may_end_with_an_image(model: VisionModel, seer: Seer):
     last = seer.first(seer.ask("It ends with [img]", picture(1)))
     other = seer.first(seer.ask("It ends with [img]", picture(2)))
