@@ -24,6 +24,7 @@ _SEES = 32
 """Numbers of a patch inside the projector."""
 
 _HEADS = 4
+_BLOCKS = 2
 
 
 class Kind(Enum):
@@ -65,21 +66,19 @@ _CONTROL = {
 
 
 def write_vision_model(
-    directory: Path, kind: Kind = Kind.PLAIN, *, size: int = 64, blocks: int = 2, seed: int = 0
+    directory: Path, kind: Kind = Kind.PLAIN, *, size: int = 64, embedding: int = 64
 ) -> VisionModel:
-    """Writes a model that sees images of `size` × `size` pixels, in `blocks` blocks."""
-    rng = np.random.default_rng(seed)
+    """Writes a model that sees images of `size` × `size` pixels."""
+    rng = np.random.default_rng(0)
     # Every sixth layer of Gemma's sees far; llama.cpp cannot shift a context where none does.
-    text = _Text(_ARCHITECTURES[kind], layers=6 if kind is Kind.WHOLE else 2)
+    text = _Text(_ARCHITECTURES[kind], embedding, layers=6 if kind is Kind.WHOLE else 2)
     model = VisionModel(directory / f"{kind.value}.gguf", directory / f"{kind.value}-sees.gguf")
     _write_text(model.weights, text, _CONTROL[kind], rng)
-    _write_projector(model.projector, kind, text.embedding, size, blocks, rng)
+    _write_projector(model.projector, kind, embedding, size, rng)
     return model
 
 
-def _write_text(
-    path: Path, shape: _Text, control: Sequence[str], rng: np.random.Generator
-) -> None:
+def _write_text(path: Path, shape: _Text, control: Sequence[str], rng: np.random.Generator) -> None:
     vocabulary = small_vocabulary(control)
     writer = gguf.GGUFWriter(path, shape.architecture)
     head = shape.embedding // shape.heads
@@ -135,7 +134,7 @@ def _write_text(
 
 
 def _write_projector(
-    path: Path, kind: Kind, embedding: int, size: int, blocks: int, rng: np.random.Generator
+    path: Path, kind: Kind, embedding: int, size: int, rng: np.random.Generator
 ) -> None:
     writer = gguf.GGUFWriter(path, "clip")
     writer.add_name("tiny eyes")
@@ -149,7 +148,7 @@ def _write_projector(
     writer.add_vision_embedding_length(_SEES)
     writer.add_vision_feed_forward_length(4 * _SEES)
     writer.add_vision_projection_dim(embedding)
-    writer.add_vision_block_count(blocks)
+    writer.add_vision_block_count(_BLOCKS)
     writer.add_vision_head_count(_HEADS)
     writer.add_vision_attention_layernorm_eps(1e-5)
     writer.add_vision_image_mean([0.5] * 3)
@@ -178,7 +177,7 @@ def _write_projector(
         norm("v.pre_ln")
     else:
         norm("v.post_ln")
-    for block in range(blocks):
+    for block in range(_BLOCKS):
         for name in ("attn_q", "attn_k", "attn_v", "attn_out"):
             dense(f"v.blk.{block}.{name}", _SEES, _SEES)
         dense(f"v.blk.{block}.ffn_up", 4 * _SEES, _SEES)

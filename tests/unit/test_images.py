@@ -1,9 +1,8 @@
-"""What a model is shown reaches it: as llama.cpp's own helper shows it, beside others, and again."""
+"""What a model is shown reaches it as by llama.cpp's own helper, beside others, and again."""
 
 from __future__ import annotations
 
 import ctypes
-import io
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,15 @@ import llama_cpp
 import numpy as np
 import pytest
 from llama_cpp import mtmd_cpp
-from PIL import Image
-from support.engines import Bench, Run
-from support.vision_models import Kind, VisionModel, write_vision_model
 
 from pronk.protocol.errors import PronkError
 from pronk.protocol.messages.generation import ChatMessage
 from pronk.protocol.messages.generation import Kind as Ask
 from pronk.workers.inference.image_files import decode_image
 from pronk.workers.inference.projector import load_sight
+from support.engines import Bench, Run
+from support.images import picture
+from support.vision_models import Kind, VisionModel, write_vision_model
 
 m: Any = mtmd_cpp
 c: Any = llama_cpp
@@ -28,14 +27,6 @@ CLOSE = 2e-4
 """By which logits may differ that were computed in other shapes."""
 
 TEXT = "A long enough text before all else, so that it is worth keeping: "
-
-
-def picture(seed: int, width: int = 96, height: int = 64) -> bytes:
-    """An image file of noise."""
-    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
 
 
 @pytest.fixture(scope="module", params=list(Kind), ids=lambda kind: kind.value)
@@ -87,7 +78,7 @@ def seer(model: VisionModel):
 
 
 def helper(model: VisionModel, prompt: str, *images: bytes) -> np.ndarray:
-    """The logits behind a prompt, with an `[img]` for each image, computed by llama.cpp's helper."""
+    """The logits behind a prompt, with an `[img]` for each image, by llama.cpp's helper."""
     files = llama_cpp.llama_model_default_params()
     weights = c.llama_model_load_from_file(str(model.weights).encode(), files)
     params = c.llama_context_default_params()

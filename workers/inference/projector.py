@@ -17,8 +17,8 @@ def load_sight(
 ) -> Sight | None:
     """The sight of a model; None for one that has none, such as one whose projector is for sounds.
 
-    It lies on the first of the model's devices, if it may be `offloaded`. Raises `PronkError` (LOAD_FAILED) where a projector
-    cannot be loaded.
+    It lies on the first of the model's devices, if it may be `offloaded`. Raises `PronkError`
+    (LOAD_FAILED) where a projector cannot be loaded.
     """
     if not model.generates:
         return None

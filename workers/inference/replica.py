@@ -169,7 +169,9 @@ class Replica:
         embedder = Embedder(model, length, load.threads)
         engine = None
         # Before the slots, whose number depends on the memory that is left.
-        self._sight = sight = load_sight(model, parts.projectors, usable_threads(load.threads))
+        # Half of the threads: streams go on beside it.
+        eyes = -(-usable_threads(load.threads) // 2)
+        self._sight = sight = load_sight(model, parts.projectors, eyes)
         if model.generates:
             engine = Engine(model, plan_context(model, load), load.cache_memory)
         self._prepare = Preparation(

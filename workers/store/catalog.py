@@ -41,6 +41,7 @@ from .layout import Library, StoredModel
 from .modelfile import worker_parameters
 from .parts import parts_of
 from .showing import show
+from .sight import Projectors
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +73,7 @@ class Catalog:
         self._by_digest: Remembered[StoredModel] = Remembered(_REMEMBERED)
         self._fills: Remembered[bool] = Remembered(_REMEMBERED)
         """By the digests of templates."""
+        self._projectors = Projectors(library, _REMEMBERED)
         self._noted = RateLimitedLog(_log)
 
     def answer(self, question: Question) -> Answer:
@@ -93,7 +95,9 @@ class Catalog:
             name=model.name.display,
             digest=model.digest,
             capabilities=capabilities_of(
-                self._facts_or_none(model), template_fills=self._template_fills(model)
+                self._facts_or_none(model),
+                template_fills=self._template_fills(model),
+                sees=self._projectors.see(model),
             ),
         )
 

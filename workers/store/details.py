@@ -9,15 +9,18 @@ from .gguf_facts import UNKNOWN, HeaderFacts
 from .layout import Config, StoredModel
 
 
-def capabilities_of(facts: HeaderFacts | None, *, template_fills: bool = False) -> list[str]:
-    """In Ollama's words. Tools, thinking and vision are not served yet.
+def capabilities_of(
+    facts: HeaderFacts | None, *, template_fills: bool = False, sees: bool = False
+) -> list[str]:
+    """In Ollama's words. Tools and thinking are not served yet.
 
-    `template_fills` says that the model's TEMPLATE has a place for what stands behind a gap.
+    `template_fills` says that the model's TEMPLATE has a place for what stands behind a gap, `sees`
+    that it has a projector for images.
     """
     if facts and facts.embeds:
         return ["embedding"]
     infills = template_fills or (facts is not None and facts.infills)
-    return ["completion", "insert"] if infills else ["completion"]
+    return ["completion", *(["insert"] if infills else []), *(["vision"] if sees else [])]
 
 
 def says_all(config: Config) -> bool:

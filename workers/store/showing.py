@@ -15,6 +15,7 @@ from .gguf_facts import INFILL_TOKENS, facts_of
 from .gguf_metadata import Header, InvalidGGUF, read_header
 from .layout import Library, StoredModel
 from .modelfile import TEXT_KINDS, Recipe, recipe_of
+from .sight import Projectors
 
 _MAX_TEXTS = 32
 """Layers of one kind that are read."""
@@ -43,7 +44,11 @@ def show(
         license="\n".join(recipe.licenses),
         details=details_of(model, facts),
         model_info=info,
-        capabilities=capabilities_of(facts, template_fills=fills_gaps(recipe.template)),
+        capabilities=capabilities_of(
+            facts,
+            template_fills=fills_gaps(recipe.template),
+            sees=Projectors(library, 1).see(model),
+        ),
         modified_at=model.modified_at,
         tensors=[
             {"name": tensor.name, "type": tensor.type, "shape": tensor.shape}
