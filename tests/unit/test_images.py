@@ -38,6 +38,7 @@ class Seer:
     """An engine whose model sees, and every row of logits that it chose a token from."""
 
     def __init__(self, model: VisionModel, **plan: Any) -> None:
+        plan.setdefault("length", 2048)
         self.bench = Bench(model.weights, projectors=[model.projector], **plan)
         self.sight = self.bench.preparation.sight
         self.logits: dict[tuple[str, int], list[np.ndarray]] = {}
@@ -321,6 +322,12 @@ def test_a_conversation_that_is_too_long_loses_images_with_their_messages(seer: 
     assert run.prepared.prompt == new.prepared.prompt
     with pytest.raises(PronkError, match="but the context holds 16"):
         seer.start("", kind=Ask.CHAT, raw=False, messages=messages, context_length=16)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (200, 1), (1, 200), (4096, 21), (21, 4096), (3000, 2000)])
+def test_a_model_survives_an_image_of_any_size(seer: Seer, size: tuple[int, int]):
+    run = seer.ask("[img] ?", picture(1, *size), num_predict=1, context_length=4096)
+    assert np.isfinite(seer.first(run)).all()
 
 
 def test_broken_images_and_blind_models_are_the_requests_fault(model: VisionModel, seer: Seer):
