@@ -11,6 +11,7 @@ from pronk.protocol.codec import encode
 from pronk.protocol.messages.failure import Failure
 from pronk.protocol.messages.generation import (
     Caller,
+    Chunk,
     FinishReason,
     Generate,
     GenerateBody,
@@ -24,6 +25,7 @@ from pronk.workers.inference.engine import Engine, Step
 from pronk.workers.inference.llama import Model
 from pronk.workers.inference.preparation import Preparation, Prepared
 from pronk.workers.inference.projector import load_sight
+from pronk.workers.inference.reading import Reading
 from pronk.workers.parts import Parts
 
 DIGEST = "d" * 64
@@ -35,6 +37,8 @@ class Run:
 
     prepared: Prepared
     pieces: list[str] = field(default_factory=list[str])
+    """The text that came with each token."""
+    chunks: list[Chunk] = field(default_factory=list[Chunk])
     logprobs: list[PositionLogprobs | None] = field(default_factory=list[PositionLogprobs | None])
     failure: Failure | None = None
     left: bool = False
@@ -72,6 +76,8 @@ class Bench:
         adapters: Sequence[Path] = (),
         projectors: Sequence[Path] = (),
         opening: Opening = NO_OPENING,
+        template: str | None = None,
+        reading: Reading | None = None,
         parameters: dict[str, Any] | None = None,
         **plan: Any,
     ) -> None:
@@ -85,7 +91,8 @@ class Bench:
             can_shift=self.engine.context.can_shift,
             max_body=1 << 26,
             parameters=parameters or {},
-            parts=Parts(opening, None, tuple(adapters), tuple(projectors)),
+            parts=Parts(opening, template, tuple(adapters), tuple(projectors)),
+            reading=reading,
             sight=load_sight(self.model, projectors, 1),
             batch=self.engine.context.plan.batch,
         )
@@ -132,7 +139,9 @@ class Bench:
             run = self._runs[sampled.key]
             if run.reason:
                 continue
-            run.pieces.append(run.prepared.answer.accept(sampled.token))
+            chunks = run.prepared.answer.chunks(sampled.key, sampled.token)
+            run.chunks += chunks
+            run.pieces.append("".join(chunk.text for chunk in chunks))
             run.logprobs.append(sampled.logprobs)
             run.first_step = self.steps if run.first_step is None else run.first_step
             if run.reason and sampled.key not in dict(step.left):

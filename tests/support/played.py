@@ -105,6 +105,14 @@ class PlayedWorker:
             self._index += 1
         return self
 
+    def says_more(self, **said: Any) -> PlayedWorker:
+        """One chunk with thinking or calls in it."""
+        key = (self.header.request, self.header.attempt)
+        chunk = Chunk(*key, self._index, [7], **{"text": "", **said})
+        self._dealer.send(Chunks([chunk]))
+        self._index += 1
+        return self
+
     def finished(self, *, eval_count: int | None = None, context: list[int] | None = None) -> None:
         self._dealer.send(
             Finished(
@@ -208,6 +216,8 @@ class PlayedStore:
         """Everything about changes, repeated questions too."""
         self.on_change: Callable[[Any], Any] = lambda message: []
         """What is said to a question about a change: any number of messages, now."""
+        self.capabilities = ["completion"]
+        """Of its model."""
         self._peers: dict[str, str] = {}
         self._router = Router(state.store, self._received)
 
@@ -234,7 +244,7 @@ class PlayedStore:
             case ListModels(call):
                 return ModelList(call, [ModelSummary("demo:latest", DIGEST, 9, 1.5e9, DETAILS)])
             case ResolveModel(call, "demo" | "demo:latest"):
-                return ModelResolved(call, "demo:latest", DIGEST, ["completion"])
+                return ModelResolved(call, "demo:latest", DIGEST, self.capabilities)
             case ShowModel(call, "demo" | "demo:latest", verbose):
                 return ModelShown(
                     call=call,

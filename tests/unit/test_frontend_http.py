@@ -17,11 +17,14 @@ from pronk.protocol.errors import Code
 from pronk.protocol.messages.changes import ModelMessage
 from pronk.protocol.messages.failure import Failure
 from pronk.protocol.messages.generation import (
+    ChatMessage,
     Evict,
     Failed,
     Generate,
     GenerateBody,
     Preload,
+    ToolCall,
+    ToolChoice,
 )
 from pronk.protocol.messages.library import ModelShown
 from pronk.protocol.messages.status import RunningModel
@@ -71,6 +74,75 @@ async def test_without_streaming_there_is_one_object_with_the_whole_text(stack: 
     assert answer["message"] == {"role": "assistant", "content": "Hello"}
     assert answer["done"] is True
     assert answer["eval_count"] == 2
+
+
+async def test_thinking_and_calls_are_streamed_and_put_together(stack: Stack) -> None:
+    calls = [ToolCall("f", {"a": 1}, "c1"), ToolCall("g", {}, "c2")]
+    stack.scheduler.on_generate = lambda header: (
+        stack.scheduler.worker(header)
+        .started()
+        .says_more(thinking="h")
+        .says_more(thinking="m", text="So")
+        .says(".")
+        .says_more(calls=calls[:1])
+        .says_more(calls=calls[1:])
+        .finished()
+    )
+    *pieces, last = await stack.lines("/api/chat", QUESTION)
+    said = [{k: v for k, v in line["message"].items() if v and k != "role"} for line in pieces]
+    first = {"id": "c1", "function": {"index": 0, "name": "f", "arguments": {"a": 1}}}
+    second = {"id": "c2", "function": {"index": 1, "name": "g", "arguments": {}}}
+    assert said == [
+        {"thinking": "h"},
+        {"thinking": "m"},
+        {"content": "So"},
+        {"content": "."},
+        {"tool_calls": [first]},
+        {"tool_calls": [second]},
+    ]
+    assert last["message"] == {"role": "assistant", "content": ""}
+    assert (last["done_reason"], last["eval_count"]) == ("stop", 5)
+    whole = (await stack.request("POST", "/api/chat", json={**QUESTION, "stream": False}))[1]
+    assert whole["message"] == {
+        "role": "assistant",
+        "content": "So.",
+        "thinking": "hm",
+        "tool_calls": [first, second],
+    }
+    question = {"model": "demo", "prompt": "hello", "stream": False}
+    whole = (await stack.request("POST", "/api/generate", json=question))[1]
+    assert (whole["response"], whole["thinking"]) == ("So.", "hm")
+
+
+async def test_what_a_model_can_do_it_is_asked_for(stack: Stack) -> None:
+    stack.store.capabilities = ["completion", "tools", "thinking", "vision"]
+    answering(stack, "Hi")
+    tool = {"type": "function", "function": {"name": "f"}}
+    message = {"role": "user", "content": "hi", "images": ["eA=="]}
+    extra = {"tools": [tool], "think": "high", "messages": [message], "reasoning_budget": 9}
+    await stack.lines("/api/chat", {**QUESTION, **extra})
+    ((_, encoded),) = stack.scheduler.bodies.items()
+    body: GenerateBody = decode(encoded)
+    assert (body.tools, body.think, body.tool_choice) == ([tool], "high", ToolChoice.AUTO)
+    assert body.reasoning_budget == 9
+    assert body.messages == [ChatMessage("user", "hi", images=[b"x"])]
+    (header,) = stack.scheduler.all(Generate)
+    assert len(header.prefix) == 4, "the model, its tools, how much it is to think, the message"
+
+
+async def test_not_to_think_may_be_asked_of_any_model(stack: Stack) -> None:
+    answering(stack, "Hi")
+    await stack.lines("/api/chat", {**QUESTION, "think": False})
+    ((_, encoded),) = stack.scheduler.bodies.items()
+    assert decode(encoded).think is False
+
+
+async def test_more_than_can_be_borne_is_refused(stack: Stack) -> None:
+    wide = {"function": {"name": "f", "parameters": {str(n): {} for n in range(40_000)}}}
+    stack.store.capabilities = ["completion", "tools"]
+    status, error, _ = await stack.request("POST", "/api/chat", json={**QUESTION, "tools": [wide]})
+    assert status == 400
+    assert "send fewer tools" in error["error"]
 
 
 async def test_generate_answers_with_response_and_context(stack: Stack) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import takewhile
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +13,15 @@ from hypothesis import strategies as st
 from pronk.frontend.operations.generation import resolve_seed
 from pronk.frontend.operations.policy import require_capabilities
 from pronk.frontend.operations.prefix import prefix_chain
+from pronk.frontend.operations.prompts import (
+    TOKENS_PER_IMAGE,
+    USUAL_ANSWER,
+    estimate_cost,
+    prompt_parts,
+)
+from pronk.frontend.operations.request import GenerationRequest
 from pronk.protocol.errors import PronkError
+from pronk.protocol.messages.generation import ChatMessage, Kind, SamplingOptions, ToolCall
 from pronk.protocol.messages.library import ModelResolved
 from pronk.protocol.recent import LONGEST_CHAIN
 
@@ -58,3 +70,64 @@ def test_a_model_is_refused_for_what_it_lacks() -> None:
     with pytest.raises(PronkError) as caught:
         require_capabilities("demo", model, ["completion", "tools", "vision"])
     assert caught.value.message == '"demo" does not support tools, vision'
+
+
+# --- parts of a prompt
+
+PLAIN = GenerationRequest(
+    "demo", Kind.CHAT, SamplingOptions(), (ChatMessage("user", "a"), ChatMessage("assistant", "b"))
+)
+
+
+def shared(one: GenerationRequest, other: GenerationRequest) -> int:
+    """Parts that two requests begin with alike."""
+    chains = zip(prompt_parts(one), prompt_parts(other), strict=False)
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], chains)))
+
+
+def test_a_plain_conversation_has_a_part_for_each_message() -> None:
+    assert prompt_parts(PLAIN) == [("user", b"a"), ("assistant", b"b")]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"thinking": "hm"},
+        {"tool_calls": [ToolCall("f", {"a": 1})]},
+        {"tool_calls": [ToolCall("f", {"a": 2})]},
+        {"tool_calls": [ToolCall("f", {"a": 1}, "c1")]},
+        {"tool_name": "f"},
+        {"tool_call_id": "f"},
+        {"images": [b"x"]},
+        {"images": [b"x", b"x"]},
+    ],
+)
+def test_whatever_a_message_has_is_in_its_part(change: dict[str, Any]) -> None:
+    first, second = PLAIN.messages
+    changed = replace(PLAIN, messages=(first, replace(second, **change)))
+    assert shared(PLAIN, changed) == 1
+    assert shared(changed, replace(changed)) == 2
+
+
+def test_tools_come_first_and_a_wish_to_think_parts_no_prompts() -> None:
+    tools = replace(PLAIN, tools=({"function": {"name": "f"}},))
+    assert prompt_parts(tools)[0][0] == "tools"
+    assert shared(PLAIN, tools) == 0
+    assert shared(tools, replace(tools, think=True)) == 3
+    assert shared(tools, replace(tools, think="high")) == 1
+    prompt = replace(PLAIN, messages=(), prompt="a", images=(b"x",))
+    assert [role for role, _ in prompt_parts(prompt)] == ["images", "user"]
+
+
+def test_what_a_request_costs_counts_tools_and_images() -> None:
+    def cost(**changes: Any) -> int:
+        request = replace(PLAIN, **changes)
+        return estimate_cost(request, prompt_parts(request))
+
+    assert cost() == 2 + USUAL_ANSWER
+    assert cost(options=SamplingOptions(num_predict=5)) == 7
+    tool = {"function": {"name": "f", "description": "x" * 4_000}}
+    assert 1_000 <= cost(tools=(tool,)) - cost() <= 1_050
+    shown = replace(PLAIN.messages[0], images=[b"x", b"y"])
+    assert cost(messages=(shown, PLAIN.messages[1])) - cost() >= 2 * TOKENS_PER_IMAGE
+    assert cost(images=(b"x" * 100_000,)) - cost() < 2 * TOKENS_PER_IMAGE

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pronk.frontend.exchange import MAX_ATTEMPTS, Phase
-from pronk.frontend.stream import Stream, Verdict
+from pronk.frontend.stream import Stream, Thinking, Verdict
 from pronk.protocol.codec import decode, encode
 from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.messages.generation import (
@@ -19,7 +19,10 @@ from pronk.protocol.messages.generation import (
     Generate,
     GenerateBody,
     Kind,
+    PositionLogprobs,
     SamplingOptions,
+    TokenLogprob,
+    ToolCall,
 )
 
 REQUEST = "a" * 32
@@ -204,3 +207,72 @@ def test_an_attempt_that_brought_nothing_counts_as_waiting() -> None:
     assert first
     assert one.started_at
     assert one.started_at > first
+
+
+# --- thinking and calls
+
+CALL = ToolCall("f", {"a": "ü"}, "c1")
+
+
+async def test_thinking_text_and_calls_come_in_their_order() -> None:
+    one = stream()
+    one.add(Chunk(REQUEST, 1, 0, [7], "b", None, "a", [CALL, CALL]))
+    one.add(Chunk(REQUEST, 1, 1, [], "c"))
+    taken = await one.take()
+    assert taken.pieces == [Thinking("a"), "b", [CALL, CALL], "c"]
+    assert taken.mixed
+    one.add(chunk(1, "d"))
+    assert not (await one.take()).mixed
+
+
+def test_another_attempt_says_what_was_released_of_every_kind() -> None:
+    one = stream()
+    one.add(Chunk(REQUEST, 1, 0, [7], "", None, "hé"))
+    one.add(Chunk(REQUEST, 1, 1, [7], "x", None, "", [CALL]))
+    assert one.try_again()
+    assert body_of(one).released == 4
+
+
+async def test_thinking_and_calls_wake_a_reader() -> None:
+    for said in (
+        Chunk(REQUEST, 1, 0, [7], "", None, "a"),
+        Chunk(REQUEST, 1, 0, [7], "", None, "", [CALL]),
+    ):
+        one = stream()
+        reading = asyncio.create_task(one.take())
+        await asyncio.sleep(0)
+        one.add(said)
+        assert len((await reading).pieces) == 1
+
+
+def test_what_a_slow_reader_leaves_of_any_kind_is_bounded() -> None:
+    thinking = Chunk(REQUEST, 1, 0, [7], "", None, "ü" * 6_000)
+    assert stream(limit=10_000).add(thinking) is Verdict.OVERFLOW
+    large = ToolCall("f", {"a": ["ü" * 1_000] * 6})
+    assert stream(limit=10_000).add(Chunk(REQUEST, 1, 0, [7], "", None, "", [large])) is (
+        Verdict.OVERFLOW
+    )
+    one = stream(limit=10_000)
+    many = [one.add(Chunk(REQUEST, 1, n, [7], "", None, "", [CALL])) for n in range(200)]
+    assert Verdict.OVERFLOW in many
+
+
+async def test_where_the_worker_says_it_tokens_come_with_the_next_piece_of_any_kind() -> None:
+    def position(piece: bytes) -> PositionLogprobs:
+        return PositionLogprobs(TokenLogprob(piece, -0.5), [])
+
+    one = stream()
+    one.add(Chunk(REQUEST, 1, 0, [1], "", [position(b"<t>")], told=1))
+    one.add(Chunk(REQUEST, 1, 1, [2], "", [position(b"a")], "a", told=2))
+    one.add(Chunk(REQUEST, 1, 2, [3], "", [position(b"stop")], told=2))
+    one.add(Chunk(REQUEST, 1, 3, [4], "", [position(b"</c>")], "", [CALL], 4))
+    taken = await one.take()
+    assert taken.logprobs == [
+        [position(b"<t>"), position(b"a")],
+        [position(b"stop"), position(b"</c>")],
+    ]
+    one.add(Chunk(REQUEST, 1, 4, [5], "", [position(b"</t>")], told=5))
+    one.add(Chunk(REQUEST, 1, 5, [6], "", [position(b"END")], told=5))
+    one.finish(finished(6))
+    last = await one.take()
+    assert (last.pieces, last.logprobs) == ([""], [[position(b"</t>")]])

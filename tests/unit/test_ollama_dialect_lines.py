@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from pronk.frontend.dialects.ollama import listings
 from pronk.frontend.dialects.ollama.lines import Lines, created_at
 from pronk.frontend.operations.generation import Completion, Output
-from pronk.protocol.messages.generation import FinishReason, Kind
+from pronk.frontend.stream import Piece, Thinking
+from pronk.protocol.messages.generation import (
+    FinishReason,
+    Kind,
+    PositionLogprobs,
+    TokenLogprob,
+    ToolCall,
+)
 from pronk.protocol.messages.library import ModelDetails, ModelShown, ModelSummary
 from pronk.protocol.messages.status import RunningModel
 
@@ -97,3 +104,70 @@ def test_ollamas_own_client_reads_what_is_written() -> None:
         *("license", "modelfile", "template", "details", "model_info"),
         *("capabilities", "modified_at"),
     ]
+
+
+# --- thinking and calls
+
+CALLS = [ToolCall("get weather", {"city": "Köln", "days": [1, 2.5, None]}, "c1")]
+
+
+def test_thinking_and_calls_stand_beside_an_empty_text() -> None:
+    pieces: list[Piece] = [Thinking("hm"), "Let me see.", CALLS, [ToolCall("f", {})]]
+    chat = [
+        json.loads(line)["message"]
+        for line in Lines(Kind.CHAT, "m").lines(Output(pieces, None, mixed=True)).splitlines()
+    ]
+    function = {"index": 0, "name": "get weather", "arguments": CALLS[0].arguments}
+    assert chat == [
+        {"role": "assistant", "content": "", "thinking": "hm"},
+        {"role": "assistant", "content": "Let me see."},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "c1", "function": function}],
+        },
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"function": {"index": 1, "name": "f", "arguments": {}}}],
+        },
+    ]
+    text = Lines(Kind.COMPLETION, "m").lines(Output(pieces[:2], None, mixed=True))
+    first, second = map(json.loads, text.splitlines())
+    assert (first["response"], first["thinking"], first["done"]) == ("", "hm", False)
+    assert (second["response"], "thinking" in second) == ("Let me see.", False)
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(min_size=1) | st.text(min_size=1).map(Thinking)), st.sampled_from(Kind))
+def test_pieces_that_may_be_anything_are_a_line_each(pieces: list[Piece], kind: Kind) -> None:
+    written = Lines(kind, "m").lines(Output(pieces, None, mixed=True))
+    told: list[Piece] = []
+    for line in map(json.loads, written.splitlines()):
+        said = line["message"] if kind is Kind.CHAT else line
+        text = said["content"] if kind is Kind.CHAT else line["response"]
+        told.append(Thinking(said["thinking"]) if "thinking" in said else text)
+        assert line["done"] is False
+    assert told == pieces
+
+
+def test_a_whole_answer_has_all_of_it_and_the_reason_stays() -> None:
+    completion = replace(COMPLETION, reason=FinishReason.STOP, context=None)
+    whole = Lines(Kind.CHAT, "m").whole("b", completion, thinking="a", calls=CALLS * 2)
+    answer = json.loads(whole)
+    assert list(answer["message"]) == ["role", "content", "thinking", "tool_calls"]
+    assert [call["function"]["index"] for call in answer["message"]["tool_calls"]] == [0, 1]
+    assert answer["done_reason"] == "stop"
+    read = ollama.ChatResponse.model_validate_json(whole).message
+    assert (read.content, read.thinking) == ("b", "a")
+    assert read.tool_calls
+    assert read.tool_calls[0].function.arguments == CALLS[0].arguments
+    generated = Lines(Kind.COMPLETION, "m").whole("b", completion, thinking="a")
+    assert ollama.GenerateResponse.model_validate_json(generated).thinking == "a"
+
+
+def test_log_probabilities_come_with_pieces_of_any_kind() -> None:
+    told = [PositionLogprobs(TokenLogprob(b"hm", -0.5), [])]
+    output = Output([Thinking("hm"), CALLS, ""], None, [told, told, told], mixed=True)
+    for line in map(json.loads, Lines(Kind.CHAT, "m").lines(output).splitlines()):
+        assert [each["token"] for each in line["logprobs"]] == ["hm"]

@@ -18,9 +18,17 @@ from pronk.frontend.dialects.ollama.requests import (
     ShowRequest,
     parse,
 )
-from pronk.protocol.codec import encode
+from pronk.frontend.operations.prompts import check_bounds, estimate_cost, prompt_parts
+from pronk.protocol.codec import decode, encode
 from pronk.protocol.errors import Code, PronkError
-from pronk.protocol.messages.generation import GenerateBody, Kind, SamplingOptions
+from pronk.protocol.messages.fields import MAX_IMAGE
+from pronk.protocol.messages.generation import (
+    ChatMessage,
+    GenerateBody,
+    Kind,
+    SamplingOptions,
+    ToolCall,
+)
 
 # What the JSON parser can return: longer integers come as floats, and infinities not at all.
 NUMBERS = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
@@ -218,3 +226,232 @@ def test_a_missing_stream_streams() -> None:
 def test_a_body_of_millions_of_empty_lists_is_refused_unparsed() -> None:
     with pytest.raises(PronkError, match="JSON values"):
         parse_object(b'{"a":[' + b"[]," * MAX_VALUES + b"[]]}")
+
+
+# --- tools, thinking, images
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": 'get "the" weather',
+        "description": "Tells the weather.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+        "strict": True,
+    },
+}
+
+
+def test_tools_travel_as_they_were_sent() -> None:
+    untyped = {"function": {"name": "f", "parameters": None}}
+    asked = chat(messages=[{"role": "user"}], tools=[TOOL, untyped]).generation()
+    assert asked.tools == (TOOL, {**untyped, "type": "function"})
+    assert asked.needs == ("tools",)
+    for nothing in (None, []):
+        assert chat(tools=nothing).generation().needs == ()
+
+
+@pytest.mark.parametrize(
+    ("tools", "message"),
+    [
+        ("f", "tools: must be a valid list"),
+        ([TOOL, "f"], "tools[1]: must be a valid dictionary"),
+        ([{"type": "retrieval"}], 'tools[0]: type must be "function"'),
+        ([{"type": "function"}], "tools[0]: function must be an object with a name"),
+        ([{"function": {"name": ""}}], "tools[0]: function.name must be a text that is not empty"),
+        ([{"function": {"name": 5}}], "tools[0]: function.name must be a text that is not empty"),
+        ([{"function": {"name": "f", "description": 1}}], "tools[0]: function.description must"),
+        ([{"function": {"name": "f", "parameters": []}}], "tools[0]: function.parameters must"),
+        ([TOOL] * 5_000, "tools: at most 4096 are taken; got 5000"),
+    ],
+)
+def test_what_is_no_tool_is_told_with_its_place(tools: object, message: str) -> None:
+    assert refusal(tools=tools).startswith(message)
+
+
+def test_many_tools_and_large_schemas_are_read() -> None:
+    properties = {f"parameter {n}": {"type": "string", "enum": ["x" * 100]} for n in range(7_000)}
+    large = {"function": {"name": "f", "parameters": {"properties": properties}}}
+    asked = chat(messages=[{"role": "user"}], tools=[*[TOOL] * 1_000, large]).generation()
+    assert len(json.dumps(asked.tools)) > 2**20
+    check_bounds(asked)
+    body = GenerateBody(Kind.CHAT, SamplingOptions(), tools=list(asked.tools))
+    assert decode(encode(body)) == body
+
+
+def test_schemas_that_are_too_deep_or_have_too_many_parts_are_refused() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(150):
+        deep = {"items": deep}
+    tool = {"function": {"name": "f", "parameters": deep}}
+    assert "nested deeper than 100 levels" in refusal(tools=[tool])
+    wide = {"function": {"name": "f", "parameters": {str(n): {} for n in range(40_000)}}}
+    asked = chat(messages=[{"role": "user"}], tools=[wide]).generation()
+    with pytest.raises(PronkError, match="lists and objects, the limit is"):
+        check_bounds(asked)
+
+
+def test_a_history_with_calls_travels_whole() -> None:
+    call = {"id": "c1", "function": {"index": 0, "name": "clock", "arguments": {"zone": None}}}
+    text = {"function": {"name": "clock", "arguments": '{"zone": "UTC"}'}}
+    bare = [{"function": {"name": "f"}}, {"function": {"name": "f", "arguments": ""}}]
+    asked = chat(
+        messages=[
+            {"role": "assistant", "thinking": "hm", "tool_calls": [call, text, *bare]},
+            {"role": "tool", "content": "noon", "tool_name": "clock", "tool_call_id": "c1"},
+            {"role": "user", "content": None, "thinking": None, "tool_calls": None},
+        ]
+    ).generation()
+    calls = [
+        ToolCall("clock", {"zone": None}, "c1"),
+        ToolCall("clock", {"zone": "UTC"}),
+        ToolCall("f", {}),
+        ToolCall("f", {}),
+    ]
+    assert asked.messages == (
+        ChatMessage("assistant", "", "hm", calls),
+        ChatMessage("tool", "noon", tool_name="clock", tool_call_id="c1"),
+        ChatMessage("user", ""),
+    )
+    assert asked.needs == ()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ({"function": {}}, "messages[0].tool_calls[0].function.name is required"),
+        (
+            {"function": {"name": "f", "arguments": [1]}},
+            "messages[0].tool_calls[0].function.arguments: must be an object, or the JSON text",
+        ),
+        (
+            {"function": {"name": "f", "arguments": "{"}},
+            "messages[0].tool_calls[0].function.arguments: must be an object, or the JSON text",
+        ),
+        (
+            {"function": {"name": "f", "arguments": "[" * 5_000}},
+            "messages[0].tool_calls[0].function.arguments: must be an object, or the JSON text",
+        ),
+        ("f", "messages[0].tool_calls[0]: "),
+        ({"id": 5, "function": {"name": "f"}}, "messages[0].tool_calls[0].id: "),
+    ],
+)
+def test_what_is_no_call_is_told_with_its_place(call: object, message: str) -> None:
+    assert refusal(messages=[{"role": "assistant", "tool_calls": [call]}]).startswith(message)
+
+
+@pytest.mark.parametrize("value", [True, False, "low", "medium", "high", "max", None])
+def test_thinking_may_be_asked_for_or_refused(value: object) -> None:
+    for asked in (
+        chat(messages=[{"role": "user"}], think=value),
+        generate(prompt="x", think=value),
+    ):
+        request = asked.generation()
+        assert request.think == value
+        assert type(request.think) is type(value)
+        assert request.needs == (("thinking",) if value else ())
+
+
+@pytest.mark.parametrize("value", ["", "extreme", "True", 0, 1, 1.0, [], {}])
+def test_any_other_wish_to_think_is_refused(value: object) -> None:
+    assert refusal(think=value).startswith(
+        'think: must be true, false, "low", "medium", "high" or "max"; got '
+    )
+
+
+def test_a_reasoning_budget_travels() -> None:
+    assert chat(reasoning_budget=0).generation().reasoning_budget == 0
+    assert chat().generation().reasoning_budget is None
+    for wrong in (-1, 1.5, "5", True):
+        assert refusal(reasoning_budget=wrong).startswith("reasoning_budget: ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["iVBORw==", "iVBO\r\nRw==\n", "data:image/png;base64,iVBORw==", "DATA:;BASE64,iVBORw=="],
+)
+def test_images_are_base64(text: str) -> None:
+    asked = chat(messages=[{"role": "user", "images": [text, "eA=="]}]).generation()
+    assert asked.messages[0].images == [b"\x89PNG", b"x"]
+    assert asked.needs == ("vision",)
+    assert generate(prompt="x", images=[text]).generation().images == (b"\x89PNG",)
+
+
+@pytest.mark.parametrize(
+    ("image", "reason"),
+    [
+        ("iVBOR", "is not base64"),
+        ("iV BO", "is not base64"),
+        ("iVBORw", "is not base64"),
+        ("üüüü", "is not base64"),
+        ("/home/me/cat.png", "is not base64"),
+        ("https://example.com/cat.png", "is not base64"),
+        ("data:image/png,abc", "a data: URL must be in base64"),
+        ("", "the image is empty"),
+        (5, "must be base64 text"),
+        (None, "must be base64 text"),
+        ("A" * (MAX_IMAGE // 3 * 4 + 8), f"an image may have {MAX_IMAGE} bytes"),
+    ],
+)
+def test_what_is_no_image_is_told_with_its_place(image: object, reason: str) -> None:
+    message = refusal(messages=[{"role": "user", "images": ["eA==", image]}])
+    assert message.startswith(f"messages[0].images[1]: {reason}; got ")
+    assert len(message) < 200
+
+
+def test_the_number_of_images_is_bounded() -> None:
+    images = ["eA=="] * 1_025
+    assert "at most 1024" in refusal(messages=[{"role": "user", "images": images}])
+    halves = [{"role": "user", "images": images[:600]}] * 2
+    with pytest.raises(PronkError, match="at most 1024 are taken in all messages"):
+        check_bounds(chat(messages=halves).generation())
+
+
+JSON_OBJECTS = st.dictionaries(st.text(max_size=5), ANY_JSON, max_size=4)
+LOOSE_CALLS = st.fixed_dictionaries(
+    {},
+    optional={
+        "id": st.none() | st.text(max_size=5) | ANY_JSON,
+        "function": st.fixed_dictionaries(
+            {"name": st.text(max_size=5)},
+            optional={
+                "arguments": JSON_OBJECTS | JSON_OBJECTS.map(json.dumps) | ANY_JSON,
+                "index": ANY_JSON,
+            },
+        ),
+    },
+)
+LOOSE_MESSAGES = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "Assistant", "tool", "system"])},
+    optional={
+        "content": st.none() | st.text(max_size=5),
+        "thinking": st.none() | st.text(max_size=5),
+        "tool_calls": st.none() | st.lists(LOOSE_CALLS, max_size=3),
+        "tool_name": st.none() | st.text(max_size=5),
+        "tool_call_id": st.none() | st.text(max_size=5),
+        "images": st.none() | st.lists(st.sampled_from(["eA==", "eA", "data:,x"]), max_size=2),
+    },
+)
+LOOSE_TOOLS = st.fixed_dictionaries(
+    {"function": st.fixed_dictionaries({"name": st.text(max_size=5)}) | JSON_OBJECTS},
+    optional={"type": st.sampled_from(["function", "", None, "other"]), "x": ANY_JSON},
+)
+
+
+@given(st.lists(LOOSE_MESSAGES, max_size=3), st.lists(LOOSE_TOOLS, max_size=3))
+@settings(deadline=None)
+def test_whatever_is_accepted_reaches_the_worker_as_it_is(
+    messages: list[dict[str, Any]], tools: list[dict[str, Any]]
+) -> None:
+    if error := refused(lambda: chat(messages=messages, tools=tools)):
+        assert error.code is Code.INVALID_REQUEST
+        assert len(error.message) < 500
+        return
+    asked = chat(messages=messages, tools=tools).generation()
+    check_bounds(asked)
+    body = GenerateBody(
+        Kind.CHAT, SamplingOptions(), messages=list(asked.messages), tools=list(asked.tools)
+    )
+    assert decode(encode(body)) == body
+    parts = prompt_parts(asked)
+    assert len(parts) == len(messages) + bool(tools)
+    assert estimate_cost(asked, parts) > len(parts)

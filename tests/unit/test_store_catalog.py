@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from pronk.protocol.messages.library import (
 from pronk.workers.store import layout
 from pronk.workers.store.builtin import BuiltinModel
 from pronk.workers.store.catalog import Catalog
+from pronk.workers.store.details import capabilities_of
+from pronk.workers.store.gguf_facts import HeaderFacts
 from pronk.workers.store.layout import Library
 from support.models import write_reciting_model
 from support.store import (
@@ -381,3 +384,12 @@ def test_directories_that_are_links_are_followed_within_the_library_and_not_out_
         assert sorted(names(catalog)) == whole
         error = refusal(catalog, ResolveModel(CALL, "eva/phi"))
         assert "a link that leads out of the library" in error.message
+
+
+def test_what_a_models_template_can_do_is_named_in_ollamas_order() -> None:
+    told = {"thinking", "tools", "vision", "insert", "embedding", "flying"}
+    assert capabilities_of(None, told) == ["completion", "tools", "insert", "vision", "thinking"]
+    assert capabilities_of(None) == ["completion"]
+    facts = HeaderFacts("llama", "Q8_0", "1B", 9, embeds=False, infills=True, missing_bytes=0)
+    assert capabilities_of(facts, ["tools"]) == ["completion", "tools", "insert"]
+    assert capabilities_of(replace(facts, embeds=True), told) == ["embedding"]

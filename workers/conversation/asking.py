@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...protocol.messages.generation import ChatMessage, GenerateBody, ToolChoice
+from .go_chat import Think
 from .template import Template
 
 
@@ -27,9 +28,16 @@ class Asking:
         """As `Template` says."""
         return self._template.fills
 
-    def render(self, messages: Sequence[ChatMessage]) -> str:
-        """As `Template` says."""
-        return self._template.render(messages, tools=self._tools, think=self._think)
+    def render(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        think: Think = None,
+    ) -> str:
+        """As `Template` says; what is not said here is what the request says."""
+        wish = self._think if think is None else think
+        return self._template.render(messages, tools=tools or self._tools, think=wish)
 
     def fill(self, prompt: str, suffix: str) -> str:
         """As `Template` says."""

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ...protocol.errors import PronkError
 from ...protocol.messages.library import ModelDetails
 from ...protocol.names import parse_name
 from .gguf_facts import UNKNOWN, HeaderFacts
 from .layout import Config, StoredModel
 
+_CAPABILITIES = ("tools", "insert", "vision", "thinking")
+"""In Ollama's order, behind `completion`."""
 
 def capabilities_of(
-    facts: HeaderFacts | None, *, template_fills: bool = False, sees: bool = False
+    facts: HeaderFacts | None,
+    template_capabilities: Collection[str] = (),
+    *,
+    template_fills: bool = False,
+    sees: bool = False,
 ) -> list[str]:
-    """In Ollama's words. Tools and thinking are not served yet.
+    """In Ollama's words. `template_capabilities` are those that only an analysis of the model's
+    template can tell.
 
     `template_fills` says that the model's TEMPLATE has a place for what stands behind a gap, `sees`
     that it has a projector for images.
     """
     if facts and facts.embeds:
         return ["embedding"]
-    infills = template_fills or (facts is not None and facts.infills)
-    return ["completion", *(["insert"] if infills else []), *(["vision"] if sees else [])]
+    found = set(template_capabilities)
+    if template_fills or (facts and facts.infills):
+        found.add("insert")
+    if sees:
+        found.add("vision")
+    return ["completion", *(each for each in _CAPABILITIES if each in found)]
 
 
 def says_all(config: Config) -> bool:
