@@ -34,9 +34,7 @@ def test_a_model_with_a_projector_is_shown_images(make_server: ServerMaker) -> N
     message = {"role": "user", "content": "What is this?", "images": [one]}
     question = {"model": "seeing", "messages": [message], "options": options}
     lines: list[dict[str, Any]] = []
-    with httpx.stream(
-        "POST", f"{server.url}/api/chat", json=question, timeout=PATIENCE
-    ) as answer:
+    with httpx.stream("POST", f"{server.url}/api/chat", json=question, timeout=PATIENCE) as answer:
         for line in answer.iter_lines():
             if not lines:
                 server.worker_with_model().kill()

@@ -24,7 +24,8 @@ class Markers:
     """The images of one request, by the texts that stand for them."""
 
     def __init__(self) -> None:
-        self._nonce = secrets.token_hex(16)
+        # Letters and digits: no template escapes them, and no control token begins with them.
+        self._word = f"image{secrets.token_hex(16)}n"
         self.images: dict[str, bytes] = {}
 
     def with_markers(self, body: GenerateBody) -> GenerateBody:
@@ -35,7 +36,7 @@ class Markers:
 
     def split(self, text: str) -> list[str]:
         """A text in parts, of which every second one is a marker."""
-        return re.split(rf"(\[img-{self._nonce}-\d+\])", text) if self.images else [text]
+        return re.split(f"({self._word}[0-9]+e)", text) if self.images else [text]
 
     @property
     def longest(self) -> int:
@@ -65,7 +66,7 @@ class Markers:
         return "".join(left.values()) + text
 
     def _marker(self, image: bytes) -> str:
-        marker = f"[img-{self._nonce}-{len(self.images)}]"
+        marker = f"{self._word}{len(self.images)}e"
         self.images[marker] = image
         return marker
 

@@ -13,6 +13,7 @@ from .layout import Config, StoredModel
 _CAPABILITIES = ("tools", "insert", "vision", "thinking")
 """In Ollama's order, behind `completion`."""
 
+
 def capabilities_of(
     facts: HeaderFacts | None,
     template_capabilities: Collection[str] = (),
