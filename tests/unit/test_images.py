@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 from llama_cpp import mtmd_cpp
 
-from pronk.protocol.errors import PronkError
+from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.messages.generation import ChatMessage
 from pronk.protocol.messages.generation import Kind as Ask
 from pronk.workers.inference.image_files import decode_image
+from pronk.workers.inference.llama import DecodeFailed
 from pronk.workers.inference.projector import load_sight
 from support.engines import Bench, Run
 from support.images import picture
+from support.recurrent import HYBRID, RECURRENT, write_recurrent_model
 from support.vision_models import Kind, VisionModel, write_vision_model
 
 m: Any = mtmd_cpp
@@ -340,3 +342,89 @@ def test_broken_images_and_blind_models_are_the_requests_fault(model: VisionMode
 
 def test_a_model_without_a_projector_for_images_is_blind(seer: Seer):
     assert load_sight(seer.bench.model, [], 1) is None
+
+
+@pytest.fixture(params=[RECURRENT, HYBRID], ids=["recurrent", "hybrid"])
+def remembering(request: pytest.FixtureRequest, tmp_path: Path):
+    """A model whose memory cannot be cut, which reads images in several steps."""
+    eyes = write_vision_model(tmp_path).projector
+    model = VisionModel(tmp_path / "remembers.gguf", eyes)
+    write_recurrent_model(model.weights, request.param)
+    seer = Seer(model, batch=48)
+    yield seer, model
+    seer.bench.close()
+
+
+def test_a_state_that_cannot_be_cut_has_images_in_it(remembering: tuple[Seer, VisionModel]):
+    seer, model = remembering
+    prompt = f"{TEXT}[img] What? [img]"
+    first = seer.ask(f"{prompt}!", picture(1), picture(2), num_predict=2)
+    expected = helper(model, f"{prompt}!", picture(1), picture(2))
+    assert apart(seer.first(first), expected) < 100 * CLOSE
+    longer = seer.ask(f"{prompt}! And then?", picture(1), picture(2))
+    assert longer.cached == len(first.prepared.prompt) - 1
+    assert seer.sight.encoded == 2
+    expected = helper(model, f"{prompt}! And then?", picture(1), picture(2))
+    assert apart(seer.first(longer), expected) < 100 * CLOSE
+    other = seer.ask(f"{prompt}!", picture(1), picture(3))
+    expected = helper(model, f"{prompt}!", picture(1), picture(3))
+    assert apart(seer.first(other), expected) < 100 * CLOSE
+
+
+def test_such_a_state_is_not_gone_on_from_within_an_image(remembering: tuple[Seer, VisionModel]):
+    seer, model = remembering
+    expected = helper(model, f"{TEXT}[img][img] ?", picture(1), picture(2))
+    for steps in range(1, 8):
+        run = seer.start(f"{TEXT}[img][img] ?", picture(1), picture(2))
+        for _ in range(steps):
+            if not run.left:
+                seer.bench.step()
+        if not run.left:
+            seer.bench.cancel(run)
+        again = seer.ask(f"{TEXT}[img][img] ?", picture(1), picture(2))
+        assert apart(seer.first(again), expected) < 100 * CLOSE
+        for slot in seer.bench.engine._slots:
+            slot.tokens = []
+            seer.bench.engine.context.cut(slot.number, 0)
+
+
+@pytest.mark.parametrize("failing", [{1}, {2}, {1, 2}, {2, 3}])
+def test_an_image_that_cannot_be_computed_is_tried_again(model: VisionModel, failing: set[int]):
+    seer = Seer(model, batch=20, slots=2)
+    try:
+        fail_at(seer, failing)
+        other = seer.start("Beside it", num_predict=30)
+        run = seer.start(f"{TEXT}[img][img] ?", picture(1), picture(2))
+        seer.finish(run, other)
+        expected = helper(model, f"{TEXT}[img][img] ?", picture(1), picture(2))
+        assert apart(seer.first(run), expected) < 10 * CLOSE
+        assert len(other.tokens) == 30
+    finally:
+        seer.bench.close()
+
+
+def test_an_image_that_can_never_be_computed_fails_its_request_alone(seer: Seer):
+    fail_at(seer, set(range(100)))
+    other = seer.start("Beside it", num_predict=30)
+    run = seer.start("[img] ?", picture(1))
+    while not (run.left and other.left):
+        seer.bench.step()
+    assert run.failure
+    assert run.failure.code is Code.INTERNAL
+    assert other.failure is None
+    assert len(other.tokens) == 30
+
+
+def fail_at(seer: Seer, calls: set[int]) -> None:
+    """Has llama.cpp fail when it is to compute an image these times, the first one being 1."""
+    context = seer.bench.engine.context
+    look, count = context.look, 0
+
+    def looking(*arguments: Any, **options: Any) -> None:
+        nonlocal count
+        count += 1
+        if count in calls:
+            raise DecodeFailed("as the test wants it")
+        look(*arguments, **options)
+
+    context.look = looking
