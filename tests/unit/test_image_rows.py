@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pronk.workers.inference.pictures import NO_PICTURES, Picture, Pictures
+from pronk.workers.inference.pictures import Picture, Pictures
 from pronk.workers.inference.rows import (
     MAX_ROWS,
     image_of,
@@ -112,11 +112,6 @@ def test_what_follows_an_image_stands_as_far_behind_it_as_the_model_wants():
     assert [pictures.place(i) for i in (20, 21, 30)] == [14, 15, 24]
     assert pictures.at(prompt[3]) == (pictures.at(prompt[2])[0], 1)
     assert pictures.at(prompt[10])[1] == 0
-
-
-def test_text_alone_stands_where_it_stands():
-    assert not NO_PICTURES
-    assert NO_PICTURES.place(17) == 17
 
 
 def test_rows_of_an_image_stand_where_it_begins_or_behind():

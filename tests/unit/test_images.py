@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,15 @@ import numpy as np
 import pytest
 from llama_cpp import mtmd_cpp
 
+from pronk.protocol.codec import encode
 from pronk.protocol.errors import Code, PronkError
-from pronk.protocol.messages.generation import ChatMessage
+from pronk.protocol.messages.generation import (
+    Caller,
+    ChatMessage,
+    Generate,
+    GenerateBody,
+    SamplingOptions,
+)
 from pronk.protocol.messages.generation import Kind as Ask
 from pronk.workers.inference.image_files import decode_image
 from pronk.workers.inference.llama import DecodeFailed
@@ -342,6 +350,23 @@ def test_broken_images_and_blind_models_are_the_requests_fault(model: VisionMode
 
 def test_a_model_without_a_projector_for_images_is_blind(seer: Seer):
     assert load_sight(seer.bench.model, [], 1) is None
+
+
+def test_no_more_images_are_read_for_a_request_that_nobody_waits_for(seer: Seer):
+    with pytest.raises(PronkError, match="took longer than it may"):
+        seer.start("[img] ?", picture(1), deadline=time.time() - 1)
+    body = GenerateBody(
+        Ask.COMPLETION,
+        SamplingOptions(),
+        prompt="[img][img]",
+        raw=True,
+        images=[picture(1), picture(2)],
+    )
+    asked = Generate("0" * 32, 1, "m", "d" * 64, Caller(), "f" * 16, "ipc://x", 7, 1)
+    calls = iter([True, True, True, False])
+    with pytest.raises(PronkError, match="was cancelled"):
+        seer.bench.preparation.prepare(asked, encode(body), lambda: next(calls))
+    assert seer.sight.encoded == 1
 
 
 @pytest.fixture(params=[RECURRENT, HYBRID], ids=["recurrent", "hybrid"])

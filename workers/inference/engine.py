@@ -172,7 +172,7 @@ class Engine:
 
     def _at_once(self, sequence: Sequence, share: int) -> int:
         """The share of a sequence: all of an image that cannot be read in parts."""
-        if sequence.looking:
+        if sequence.pictures and sequence.looking:
             picture, _ = sequence.pictures.at(sequence.tokens[sequence.position])
             if picture.at_once:
                 return len(picture.numbers)
@@ -195,6 +195,7 @@ class Engine:
 
     def _look(self, sequence: Sequence, count: int) -> list[int]:
         """Computes rows of an image; returns those whose logits are wanted."""
+        assert sequence.pictures
         picture, first = sequence.pictures.at(sequence.tokens[sequence.position])
         start = sequence.place(sequence.position - first)
         ends = sequence.position + count == len(sequence.tokens)

@@ -51,7 +51,7 @@ class Pictures:
         self._ends: list[int] = []
         self._lags: list[int] = []
         place = lag = 0
-        while pictures and place < len(prompt):
+        while place < len(prompt):
             rows = stretch(prompt, place, len(prompt))
             if prompt[place] < 0:
                 lag += rows - pictures[image_of(prompt[place])[0]].span
@@ -59,9 +59,6 @@ class Pictures:
                     self._ends.append(place + rows)
                     self._lags.append(lag)
             place += rows
-
-    def __bool__(self) -> bool:
-        return bool(self._pictures)
 
     def at(self, number: int) -> tuple[Picture, int]:
         """The image that a negative number of the prompt stands for, and which of its rows."""
@@ -72,7 +69,3 @@ class Pictures:
         """The position of what stands at `index` of the prompt or behind it, not in an image."""
         behind = bisect_right(self._ends, index)
         return index - self._lags[behind - 1] if behind else index
-
-
-NO_PICTURES = Pictures((), {})
-"""Text alone."""

@@ -6,12 +6,14 @@ steps, so they run in threads beside the engine. Nothing here touches the contex
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from ...protocol.codec import MalformedMessage, decode
+from ...protocol.deadline import deadline_exceeded, is_over
 from ...protocol.errors import Code, PronkError
 from ...protocol.messages.embedding import Embed, EmbedBody
 from ...protocol.messages.generation import Generate, GenerateBody
@@ -88,20 +90,28 @@ class Preparation:
         self._reading = reading
         self.sight, self._batch = sight, batch
 
-    def prepare(self, header: Generate | Embed, frame: bytes) -> Prepared | EmbedJob:
-        """Reads a request's body. Raises `PronkError` with what is wrong with the request,
+    def prepare(
+        self,
+        header: Generate | Embed,
+        frame: bytes,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> Prepared | EmbedJob:
+        """Reads a request's body. What takes long, its images, is given up where it is not `wanted`
+        any more. Raises `PronkError` with what is wrong with the request,
         `MalformedMessage` when the frame was damaged.
         """
         body = decode(frame, limit=self._max_body)
         match header, body:
             case Generate(), GenerateBody():
-                return self._prepare_text(header, body)
+                return self._prepare_text(header, body, wanted)
             case Embed(), EmbedBody():
                 return EmbedJob(header, self._inputs.prepare(body, header.context_length))
             case _:
                 raise MalformedMessage(f"a body is no {type(body).__name__}")
 
-    def _prepare_text(self, header: Generate, body: GenerateBody) -> Prepared:
+    def _prepare_text(
+        self, header: Generate, body: GenerateBody, wanted: Callable[[], bool]
+    ) -> Prepared:
         if not self._generates:
             raise PronkError(
                 Code.INVALID_REQUEST, "the model turns texts into vectors and writes none"
@@ -109,7 +119,14 @@ class Preparation:
         options = merged(body.options, self._options)
         context_length = min(self._context_length, header.context_length or self._context_length)
         stops = StopMatcher(options.stop or ())
-        views = Views(body, self.sight, self._batch)
+
+        def go_on() -> None:
+            if is_over(header.deadline, time.time()):
+                raise deadline_exceeded()
+            if not wanted():
+                raise PronkError(Code.INTERNAL, "the request was cancelled")
+
+        views = Views(body, self.sight, self._batch, go_on)
         prompt = build_prompt(
             replace(views.body, options=options),
             Asking(self._template, body) if self._template else None,

@@ -71,6 +71,9 @@ _LIFE = Lifecycle(
 )
 
 
+_Prepare = Callable[[Generate | Embed, bytes, Callable[[], bool]], Prepared | EmbedJob]
+
+
 @dataclass(slots=True)
 class _Request:
     """A request from its arrival to its release."""
@@ -95,7 +98,7 @@ class Replica:
         self._post = post
         self._loop = asyncio.get_running_loop()
         self._requests: dict[Key, _Request] = {}
-        self._prepare: Callable[[Generate | Embed, bytes], Prepared | EmbedJob] | None = None
+        self._prepare: _Prepare | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._sight: Sight | None = None
         self._prepared = 0
@@ -130,8 +133,8 @@ class Replica:
         assert self._prepare
         assert self._pool
         key = (header.request, header.attempt)
-        self._requests[key] = _Request()
-        work = self._pool.submit(self._prepare, header, frame)
+        request = self._requests[key] = _Request()
+        work = self._pool.submit(self._prepare, header, frame, lambda: request.outcome is None)
         work.add_done_callback(lambda done: self._call(self._on_prepared, key, done))
 
     def cancel(self, cancel: Cancel) -> None:

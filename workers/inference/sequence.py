@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from ...protocol.messages.generation import PositionLogprobs
-from .pictures import NO_PICTURES, Pictures
+from .pictures import Pictures
 from .rows import stretch
 from .slots import Slot
 
@@ -101,8 +101,8 @@ class Sequence:
     shifted: bool = False
     retried: bool = False
     """Whether it was computed anew once, because numbers were none."""
-    pictures: Pictures = NO_PICTURES
-    """Every image of the prompt, as the model takes it."""
+    pictures: Pictures | None = None
+    """Every image of the prompt, as the model takes it; None where there is none."""
     accounts: Accounts = field(default_factory=lambda: Accounts(time.monotonic_ns()))
 
     @property
@@ -118,11 +118,11 @@ class Sequence:
     @property
     def looking(self) -> bool:
         """Whether an image is to be computed next."""
-        return bool(self.pictures) and self.tokens[self.position] < 0
+        return self.pictures is not None and self.tokens[self.position] < 0
 
     def until(self, most: int) -> int:
         """Tokens, about `most`, or rows of an image, that can be computed together next."""
-        if not self.pictures:
+        if self.pictures is None:
             return self.remaining
         if self.looking:
             picture, row = self.pictures.at(self.tokens[self.position])
@@ -131,7 +131,7 @@ class Sequence:
 
     def place(self, index: int) -> int:
         """The model's position of what stands at `index` of the tokens, and not within an image."""
-        return self.pictures.place(index) if self.pictures else index
+        return index if self.pictures is None else self.pictures.place(index)
 
 
 @dataclass(frozen=True, slots=True)
