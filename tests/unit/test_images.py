@@ -22,6 +22,7 @@ from pronk.protocol.messages.generation import (
     SamplingOptions,
 )
 from pronk.protocol.messages.generation import Kind as Ask
+from pronk.workers.inference import sight
 from pronk.workers.inference.image_files import decode_image
 from pronk.workers.inference.llama import DecodeFailed
 from pronk.workers.inference.projector import load_sight
@@ -453,3 +454,35 @@ def fail_at(seer: Seer, calls: set[int]) -> None:
         look(*arguments, **options)
 
     context.look = looking
+
+
+def test_an_image_is_decoded_once_where_it_is_the_last_one(
+    seer: Seer, monkeypatch: pytest.MonkeyPatch
+):
+    decoded: list[bytes] = []
+
+    def counting(data: bytes) -> Any:
+        decoded.append(data)
+        return decode_image(data)
+
+    monkeypatch.setattr(sight, "decode_image", counting)
+    seer.ask("[img] ?", picture(1))
+    seer.ask("[img] ? And?", picture(1))
+    assert len(decoded) == 1
+    seer.ask("[img] and [img] ?", picture(2), picture(3))
+    assert len(decoded) == 1 + 3  # the last one stays open while the others are looked at
+
+
+def test_encoded_images_are_forgotten_when_they_are_too_many(
+    seer: Seer, monkeypatch: pytest.MonkeyPatch
+):
+    seer.ask("[img]", picture(1))
+    ((key, one),) = seer.sight._encoded.items()
+    monkeypatch.setattr(sight, "MOST_KEPT", 2 * one.numbers.nbytes)
+    for seed in (2, 3, 4):
+        seer.ask("[img]", picture(seed))
+        assert len(seer.sight._encoded) <= 2
+    assert key not in seer.sight._encoded
+    assert seer.sight._kept == sum(p.numbers.nbytes for p in seer.sight._encoded.values())
+    seer.ask("Once more: [img]", picture(1))
+    assert seer.sight.encoded == 5

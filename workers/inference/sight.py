@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections import OrderedDict
-from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -86,6 +85,7 @@ class Sight:
         self._layouts: OrderedDict[bytes, Layout] = OrderedDict()
         self._encoded: OrderedDict[int, Picture] = OrderedDict()
         self._kept = 0
+        self._open: tuple[bytes, _Chunks] | None = None
         self.encoded = 0
         """Images encoded so far: a sign of progress."""
 
@@ -98,8 +98,7 @@ class Sight:
         with self._lock:
             layout = self._layouts.get(name)
             if layout is None:
-                with _Chunks(self._handle, image) as chunks:
-                    layout = self._laid_out(name, chunks)
+                layout = self._laid_out(name, self._opened(name, image))
             self._layouts[name] = layout
             self._layouts.move_to_end(name)
             if len(self._layouts) > _MOST_LAYOUTS:
@@ -114,17 +113,31 @@ class Sight:
         with self._lock:
             found = {key: self._encoded[key] for key in layout.keys if key in self._encoded}
             if len(found) < len(layout.keys):
-                with _Chunks(self._handle, image) as chunks:
-                    for key, chunk in zip(layout.keys, chunks.images, strict=True):
-                        if key not in found:
-                            found[key] = self._encode(chunk)
+                chunks = self._opened(_name(image), image)
+                for key, chunk in zip(layout.keys, chunks.images, strict=True):
+                    if key not in found:
+                        found[key] = self._encode(chunk)
+                self._close_image()
             for key, picture in found.items():
                 self._keep(key, picture)
             return found
 
     def close(self) -> None:
         """Gives the memory back. The model must still be there."""
+        self._close_image()
         _m.mtmd_free(self._handle)
+
+    def _opened(self, name: bytes, image: bytes) -> _Chunks:
+        """The image, cut as the model wants it. The last one stays open: most are encoded next."""
+        if self._open is None or self._open[0] != name:
+            self._close_image()
+            self._open = name, _Chunks(self._handle, image)
+        return self._open[1]
+
+    def _close_image(self) -> None:
+        if self._open:
+            self._open[1].close()
+            self._open = None
 
     def _laid_out(self, name: bytes, chunks: _Chunks) -> Layout:
         numbers: list[int] = []
@@ -183,43 +196,37 @@ class Sight:
 
 
 class _Chunks:
-    """An image, decoded and cut as its model wants it, while one is at it."""
+    """An image, decoded and cut as its model wants it, until it is closed."""
 
     def __init__(self, handle: Any, image: bytes) -> None:
-        self._handle = handle
-        self._image = image
-        self._owned = ExitStack()
-        self.all: list[Any] = []
+        """Raises `PronkError` (INVALID_REQUEST) where the image cannot be read."""
+        try:
+            pixels = decode_image(image)
+        except BadImage as bad:
+            raise _refused(str(bad)) from None
+        height, width, _ = pixels.shape
+        data = pixels.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+        bitmap = _m.mtmd_bitmap_init(width, height, data)
+        self._chunks = _m.mtmd_input_chunks_init()
+        try:
+            marker = _m.mtmd_get_marker(handle)
+            text = _m.mtmd_input_text(marker, len(marker), False, True)
+            bitmaps = (_m.mtmd_bitmap_p_ctypes * 1)(bitmap)
+            if _m.mtmd_tokenize(handle, self._chunks, ctypes.byref(text), bitmaps, 1) != 0:
+                self.close()
+                raise _refused("the model cannot take an image of its size")
+        finally:
+            _m.mtmd_bitmap_free(bitmap)
+        count = _m.mtmd_input_chunks_size(self._chunks)
+        self.all = [_m.mtmd_input_chunks_get(self._chunks, index) for index in range(count)]
 
     @property
     def images(self) -> list[Any]:
         return [chunk for chunk in self.all if _m.mtmd_input_chunk_get_type(chunk) == _IMAGE]
 
-    def __enter__(self) -> _Chunks:
-        """Raises `PronkError` (INVALID_REQUEST) where the image cannot be read."""
-        with self._owned:
-            try:
-                pixels = decode_image(self._image)
-            except BadImage as bad:
-                raise _refused(str(bad)) from None
-            height, width, _ = pixels.shape
-            data = pixels.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
-            bitmap = _m.mtmd_bitmap_init(width, height, data)
-            self._owned.callback(_m.mtmd_bitmap_free, bitmap)
-            chunks = _m.mtmd_input_chunks_init()
-            self._owned.callback(_m.mtmd_input_chunks_free, chunks)
-            marker = _m.mtmd_get_marker(self._handle)
-            text = _m.mtmd_input_text(marker, len(marker), False, True)
-            bitmaps = (_m.mtmd_bitmap_p_ctypes * 1)(bitmap)
-            if _m.mtmd_tokenize(self._handle, chunks, ctypes.byref(text), bitmaps, 1) != 0:
-                raise _refused("the model cannot take an image of its size")
-            count = _m.mtmd_input_chunks_size(chunks)
-            self.all = [_m.mtmd_input_chunks_get(chunks, index) for index in range(count)]
-            self._owned = self._owned.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._owned.close()
+    def close(self) -> None:
+        """Gives the memory back."""
+        _m.mtmd_input_chunks_free(self._chunks)
 
 
 def _name(image: bytes) -> bytes:

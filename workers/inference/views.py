@@ -56,7 +56,7 @@ class Views:
             return None
         wanted = {image_of(number)[0] for number in prompt if number < 0}
         found: dict[int, Picture] = {}
-        for marker, layout in self._layouts.items():
+        for marker, layout in reversed(self._layouts.items()):  # the last one is still open
             if wanted.intersection(layout.keys).difference(found):
                 self._go_on()
                 found |= self._sight.pictures(self._markers.images[marker], layout)
