@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import random
 import time
 from pathlib import Path
 from typing import Any
@@ -486,3 +487,44 @@ def test_encoded_images_are_forgotten_when_they_are_too_many(
     assert seer.sight._kept == sum(p.numbers.nbytes for p in seer.sight._encoded.values())
     seer.ask("Once more: [img]", picture(1))
     assert seer.sight.encoded == 5
+
+
+HEADS = [
+    "",
+    TEXT,
+    f"{TEXT}[img] and more text, until that is worth keeping too: ",
+    f"{TEXT}[img][img]",
+]
+ENDS = ["[img] a", "b [img] c [img]", "d", "[img]", "a longer question about nothing at all"]
+
+
+def test_whoever_comes_and_goes_every_answer_begins_as_if_it_were_alone(model: VisionModel):
+    rng = random.Random(5)
+    images = [picture(seed, rng.choice([64, 96, 130]), rng.choice([40, 64])) for seed in range(3)]
+    busy = Seer(model, slots=3, batch=48, cache_memory=1 << 20)
+    alone = Seer(model, slots=1, cache_memory=0)
+    runs: list[tuple[Run, str, tuple[bytes, ...]]] = []
+    try:
+        for _ in range(50):
+            prompt = rng.choice(HEADS) + rng.choice(ENDS)
+            shown = tuple(rng.choice(images) for _ in range(prompt.count("[img]")))
+            run = busy.start(prompt, *shown, num_predict=rng.choice([1, 3, 30]))
+            runs.append((run, prompt, shown))
+            for _ in range(rng.randrange(6)):
+                busy.bench.step()
+            if rng.random() < 0.3 and not (victim := rng.choice(runs)[0]).left:
+                busy.bench.cancel(victim)
+        while not all(run.left for run, _, _ in runs):
+            busy.bench.step()
+        begun = [each for each in runs if each[0].prepared.sequence.key in busy.logits]
+        assert len(begun) > 30
+        assert sum(run.cached for run, _, _ in runs) > 1000
+        for run, prompt, shown in begun:
+            for slot in alone.bench.engine._slots:
+                slot.tokens = []
+            alone.bench.engine.context.clear()
+            expected = alone.first(alone.ask(prompt, *shown, num_predict=1))
+            assert apart(busy.first(run), expected) < 50 * CLOSE
+    finally:
+        busy.bench.close()
+        alone.bench.close()
