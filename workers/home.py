@@ -14,7 +14,7 @@ from ..protocol.errors import Code, PronkError
 from ..protocol.keys import ClientKeys, client_keys
 from ..protocol.messages.embedding import Embed
 from ..protocol.messages.generation import Generate
-from ..protocol.messages.library import ModelFacts, ModelPart, PartKind
+from ..protocol.messages.library import ModelFacts, ModelPart
 from ..protocol.messages.placement import Load
 from ..protocol.settings import Settings
 from ..protocol.state import StateDirectory
@@ -67,11 +67,10 @@ class Home:
         """The parts that a worker reads, where they lie here."""
         library = Library(self.settings.models)
         for part in model.parts:
-            if part.kind is not PartKind.PROJECTOR:
-                try:
-                    yield replace(part, path=str(library.blob(part.blob)))
-                except Damaged:
-                    raise _missing(f"a part of {model.name} ({part.kind})") from None
+            try:
+                yield replace(part, path=str(library.blob(part.blob)))
+            except Damaged:
+                raise _missing(f"a part of {model.name} ({part.kind})") from None
 
     def _weights(self, blob: str | None, name: str) -> str:
         missing = _missing(name)

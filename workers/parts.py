@@ -36,6 +36,8 @@ class Parts:
     """The Modelfile's TEMPLATE, in whatever language."""
     adapters: tuple[Path, ...]
     """GGUF files, in the order in which they are applied."""
+    projectors: tuple[Path, ...] = ()
+    """GGUF files by which the model takes something else than text, such as images."""
 
 
 NO_PARTS = Parts(NO_OPENING, None, ())
@@ -44,6 +46,11 @@ NO_PARTS = Parts(NO_OPENING, None, ())
 def adapters_of(parts: Sequence[ModelPart]) -> tuple[Path, ...]:
     """The files of the adapters among the parts."""
     return tuple(Path(part.path) for part in parts if part.kind is PartKind.ADAPTER)
+
+
+def projectors_of(parts: Sequence[ModelPart]) -> tuple[Path, ...]:
+    """The files of the projectors among the parts."""
+    return tuple(Path(part.path) for part in parts if part.kind is PartKind.PROJECTOR)
 
 
 def read_parts(parts: Sequence[ModelPart]) -> Parts:
@@ -57,7 +64,9 @@ def read_parts(parts: Sequence[ModelPart]) -> Parts:
         messages = _messages(_text(parts, PartKind.MESSAGES))
     except Damaged as error:
         raise PronkError(Code.LOAD_FAILED, str(error)) from None
-    return Parts(Opening(system, messages), template or None, adapters_of(parts))
+    return Parts(
+        Opening(system, messages), template or None, adapters_of(parts), projectors_of(parts)
+    )
 
 
 def _text(parts: Sequence[ModelPart], kind: PartKind) -> str:

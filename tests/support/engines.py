@@ -24,6 +24,7 @@ from pronk.workers.inference.context import ContextPlan
 from pronk.workers.inference.engine import Engine, Step
 from pronk.workers.inference.llama import Model
 from pronk.workers.inference.preparation import Preparation, Prepared
+from pronk.workers.inference.projector import load_sight
 from pronk.workers.inference.reading import Reading
 from pronk.workers.parts import Parts
 
@@ -73,6 +74,7 @@ class Bench:
         length: int = 1024,
         cache_memory: int = 1 << 26,
         adapters: Sequence[Path] = (),
+        projectors: Sequence[Path] = (),
         opening: Opening = NO_OPENING,
         template: str | None = None,
         reading: Reading | None = None,
@@ -89,8 +91,10 @@ class Bench:
             can_shift=self.engine.context.can_shift,
             max_body=1 << 26,
             parameters=parameters or {},
-            parts=Parts(opening, template, tuple(adapters)),
+            parts=Parts(opening, template, tuple(adapters), tuple(projectors)),
             reading=reading,
+            sight=load_sight(self.model, projectors, 1),
+            batch=self.engine.context.plan.batch,
         )
         self.steps = 0
         self._runs: dict[tuple[str, int], Run] = {}

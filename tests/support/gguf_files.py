@@ -58,6 +58,8 @@ def small_gguf(
     for key, value in (metadata or {}).items():
         if isinstance(value, float):
             writer.add_float32(key, value)
+        elif isinstance(value, bool):
+            writer.add_bool(key, value)
         elif isinstance(value, int):
             writer.add_uint32(key, value)
         else:

@@ -227,16 +227,21 @@ def _writer(
 
 
 def add_vocabulary(
-    writer: gguf.GGUFWriter, vocabulary: Vocabulary, tokenizer: str = "gpt-2"
+    writer: gguf.GGUFWriter, vocabulary: Vocabulary, tokenizer: str = "gpt-2", control: int = 0
 ) -> None:
-    """Adds the vocabulary with its special tokens, and a chat template that uses them."""
+    """Adds the vocabulary with its special tokens, and a chat template that uses them.
+
+    So many tokens before `SPECIAL` are `control` tokens as well.
+    """
     writer.add_vocab_size(len(vocabulary.tokens))
-    normal, control = gguf.TokenType.NORMAL, gguf.TokenType.CONTROL
     ordinary = len(vocabulary.tokens) - len(SPECIAL)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(tokenizer)
     writer.add_token_list(vocabulary.tokens)
-    writer.add_token_types([normal] * ordinary + [control] * len(SPECIAL))
+    kinds = [gguf.TokenType.NORMAL] * len(vocabulary.tokens)
+    for token in range(ordinary - control, len(kinds)):
+        kinds[token] = gguf.TokenType.CONTROL
+    writer.add_token_types(kinds)
     writer.add_token_merges(vocabulary.merges)
     writer.add_bos_token_id(ordinary)
     writer.add_eos_token_id(vocabulary.end_of_turn)

@@ -20,12 +20,14 @@ from pronk.workers.inference.embedder import Embedder
 from pronk.workers.inference.engine import Engine
 from pronk.workers.inference.llama import Model, native_log
 from pronk.workers.inference.plan import context_length, plan_context
-from pronk.workers.parts import adapters_of
+from pronk.workers.inference.projector import load_sight
+from pronk.workers.parts import adapters_of, projectors_of
 from pronk.workers.store.demo import WEIGHTS
 from support.adapters import write_adapter
 from support.encoder_models import write_encoder
 from support.models import Shape, invent_vocabulary, write_random_model
 from support.recurrent import HYBRID, RECURRENT, RecurrentShape, write_recurrent_model
+from support.vision_models import Kind, write_vision_model
 
 DETAILS = ModelDetails("", "gguf", "llama", ["llama"], "1M", "F32")
 MIB = 2**20
@@ -66,6 +68,7 @@ def total(measured: Measured) -> int:
 def taken(load: Load) -> int:
     """Bytes of all buffers of a real replica, by llama.cpp's own account."""
     model = Model(Path(load.model.weights), adapters=adapters_of(load.model.parts))
+    load_sight(model, projectors_of(load.model.parts), 1)
     if model.generates:
         Engine(model, plan_context(model, load), 0).context.close()
     else:
@@ -133,6 +136,20 @@ def test_adapters_are_foretold(models: dict[str, Path], tmp_path: Path):
     sizes = sum(adapter.stat().st_size for adapter in adapters)
     assert sizes > 0.2 * total(foretold(plain))
     assert foretold(load).weights - foretold(plain).weights == sizes
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_projector_is_foretold(tmp_path: Path, kind: Kind):
+    model = write_vision_model(tmp_path, kind, size=256)
+    blind = load_of(model.weights)
+    seeing = [ModelPart(PartKind.PROJECTOR, str(model.projector), "b" * 64, 0)]
+    load = replace(blind, model=replace(blind.model, parts=seeing))
+    without, measured = foretold(blind), foretold(load)
+    tensors = model.projector.stat().st_size
+    assert measured.weights - without.weights == pytest.approx(tensors, rel=0.1)
+    assert measured.compute > without.compute + MIB
+    assert total(measured) == pytest.approx(taken(load), rel=0.05)
+    assert foretold(load) == measured
 
 
 def test_the_number_of_slots_is_foretold_where_it_is_automatic(models: dict[str, Path]):

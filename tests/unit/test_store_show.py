@@ -17,6 +17,7 @@ from pronk.protocol.errors import Code
 from pronk.protocol.messages.changes import ModelMessage
 from pronk.protocol.messages.library import (
     ModelDetails,
+    ModelResolved,
     ResolveModel,
     ShowModel,
 )
@@ -159,6 +160,35 @@ def test_show_tells_all_that_a_model_is_made_of(
         "MESSAGE user hi",
         'MESSAGE system ""',
     ]
+
+
+@pytest.mark.parametrize(
+    ("said", "sees"),
+    [
+        ({"clip.has_vision_encoder": True}, True),
+        ({"clip.has_vision_encoder": False}, False),
+        ({"clip.has_audio_encoder": True}, False),
+        (None, False),
+    ],
+)
+def test_a_model_with_a_projector_for_images_sees(
+    ollama: Ollama,
+    catalog: Catalog,
+    weights: bytes,
+    tmp_path: Path,
+    said: dict[str, object] | None,
+    sees: bool,
+) -> None:
+    content = b"no GGUF"
+    if said is not None:
+        content = small_gguf(tmp_path / "projector", "clip", metadata=said).read_bytes()
+    ollama.add(PHI, weights, ollama.layer("projector", content))
+    expected = ["completion", *(["vision"] if sees else [])]
+    for _ in range(2):  # found out, and remembered
+        resolved = catalog.answer(ResolveModel("0" * 32, "phi"))
+        assert isinstance(resolved, ModelResolved)
+        assert resolved.capabilities == expected
+    assert show(catalog, "phi").capabilities == expected
 
 
 @pytest.mark.parametrize(

@@ -109,10 +109,13 @@ def test_its_parts_are_found_by_their_digests_too(hosts: Hosts, tmp_path: Path):
     blobs.mkdir(parents=True)
     (blobs / ("sha256-" + "1" * 64)).write_text("Be kind.")
     system = part(PartKind.SYSTEM, "1" * 64)
-    projector = part(PartKind.PROJECTOR, "2" * 64)  # nobody reads it
-    (found,) = there.load(load(builtin.blob, projector, system)).model.parts
-    assert found.kind is PartKind.SYSTEM
-    assert found.path == str(blobs / ("sha256-" + "1" * 64))
+    projector = part(PartKind.PROJECTOR, "2" * 64)
+    (blobs / ("sha256-" + "2" * 64)).write_text("GGUF")
+    found = there.load(load(builtin.blob, projector, system)).model.parts
+    assert [each.kind for each in found] == [PartKind.PROJECTOR, PartKind.SYSTEM]
+    assert [each.path for each in found] == [
+        str(blobs / ("sha256-" + digit * 64)) for digit in "21"
+    ]
     with pytest.raises(PronkError) as missing:
         there.load(load(builtin.blob, system, part(PartKind.ADAPTER, "3" * 64)))
     assert missing.value.code is Code.NOT_FOUND

@@ -45,13 +45,13 @@ def test_texts_are_read_and_adapters_are_named(shelf: Shelf) -> None:
     shelf.add(PartKind.TEMPLATE, "{{ messages }}")
     first = shelf.add(PartKind.ADAPTER, "GGUF")
     shelf.add(PartKind.SYSTEM, "Be kïnd.\n")
-    shelf.add(PartKind.PROJECTOR, "GGUF")
+    projector = shelf.add(PartKind.PROJECTOR, "GGUF")
     talk = [{"role": "user", "content": "q"}, {"role": "Assistant", "content": "a", "images": []}]
     shelf.add(PartKind.MESSAGES, json.dumps(talk))
     second = shelf.add(PartKind.ADAPTER, "GGUF")
     examples = (ChatMessage("user", "q"), ChatMessage("assistant", "a"))
     assert read_parts(shelf.parts) == Parts(
-        Opening("Be kïnd.\n", examples), "{{ messages }}", (first, second)
+        Opening("Be kïnd.\n", examples), "{{ messages }}", (first, second), (projector,)
     )
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from ...protocol.errors import Code, PronkError
 from ...protocol.messages.generation import GenerateBody
+from ..inference.rows import whole_before, whole_behind
 from ..inference.shift import kept, prompt_limit
 from .infill import Infill
 from .specials import Rendered, Special
@@ -115,7 +116,8 @@ class Fitting:
         limit = prompt_limit(self._context_length, keep)
         if limit < 1:
             raise self._too_long(str(len(tokens)))
-        return [*tokens[:keep], *tokens[len(tokens) - (limit - keep) :]]
+        start = whole_behind(tokens, len(tokens) - (limit - keep))
+        return [*tokens[: whole_before(tokens, keep)], *tokens[start:]]
 
     def around(self, gap: Infill, prefix: str, suffix: str) -> list[int]:
         """The prompt that asks for what stands between two texts.

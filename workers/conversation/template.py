@@ -225,7 +225,7 @@ class ChatTemplate(_Jinja):
         `PronkError`: INVALID_REQUEST with the template's own words where it refuses the
         conversation, INTERNAL where the template itself fails.
         """
-        talk = Talk(adapted(map(turn_of, messages), self.traits), tools)
+        talk = Talk(adapted(map(turn_of, messages), self.traits, self.form.calls), tools)
         talk.words()
         return self._rendered(talk, think, unchanged, add_generation_prompt)
 
@@ -238,7 +238,7 @@ class ChatTemplate(_Jinja):
         think: Think = None,
     ) -> Rendered:
         """The same, with control tokens in it known as the template's or a user's."""
-        talk = Talk(adapted(map(turn_of, messages), self.traits), tools)
+        talk = Talk(adapted(map(turn_of, messages), self.traits, self.form.calls), tools)
         return guard.render(lambda mark: self._rendered(talk, think, mark, True), talk.words())
 
     def _rendered(self, talk: Talk, think: Think, mark: Mark, generates: bool) -> str:

@@ -12,6 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from .formats.description import Calls
+from .formats.said import Call
+from .formats.writing import write_calls
 from .turns import Turn
 
 _APART = "\n\n"
@@ -63,11 +66,13 @@ class Traits:
 TAKES_ALL = Traits()
 
 
-def adapted(turns: Iterable[Turn], traits: Traits) -> list[Turn]:
-    """The conversation in turns that a template takes."""
+def adapted(turns: Iterable[Turn], traits: Traits, notation: Calls | None = None) -> list[Turn]:
+    """The conversation in turns that a template takes. Calls that it does not write itself stand in
+    the text, in the model's own `notation` where that is known.
+    """
     turns = _identified(turns, traits)
     if not (traits.calls and traits.results):
-        turns = [_plainly(turn, traits) for turn in turns]
+        turns = [_plainly(turn, traits, notation) for turn in turns]
     if traits.system != "anywhere":
         turns = _folded(turns, first=traits.system == "first")
     if traits.thinking_alone:
@@ -191,11 +196,18 @@ def _call_of(turn: Turn, waiting: Sequence[tuple[str, str, str]]) -> tuple[str, 
     return waiting[0] if waiting else None
 
 
-def _plainly(turn: Turn, traits: Traits) -> Turn:
+def _plainly(turn: Turn, traits: Traits, notation: Calls | None) -> Turn:
     """A turn without what a template has no place for: calls as text, results as a user's."""
     if turn.tool_calls and not traits.calls:
-        calls = [{"name": _name(call), "arguments": _arguments(call)} for call in turn.tool_calls]
-        written = [json.dumps(call, ensure_ascii=False) for call in calls]
+        calls = [
+            Call(_name(call), _arguments(call), str(call.get("id") or ""))
+            for call in turn.tool_calls
+        ]
+        if notation and all(isinstance(call.arguments, dict) for call in calls):
+            written = [write_calls(notation, calls)]
+        else:
+            plain = [{"name": call.name, "arguments": call.arguments} for call in calls]
+            written = [json.dumps(call, ensure_ascii=False) for call in plain]
         content = _APART.join(filter(None, [turn.content, *written]))
         return replace(turn, content=content, tool_calls=())
     if turn.role == "tool" and not traits.results:

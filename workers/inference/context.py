@@ -11,8 +11,9 @@ import llama_cpp
 import numpy as np
 
 from ...protocol.messages.placement import CacheType, FlashAttention
-from .batch import Batch
+from .batch import Batch, ImageBatch
 from .llama import DecodeFailed, Model, context_params
+from .pictures import Picture
 
 _c: Any = llama_cpp  # its stubs describe what ctypes takes only in part
 
@@ -116,6 +117,28 @@ class Context:
             raise DecodeFailed(f"llama_decode returned {status}")
         if outputs:
             self._rows = dict(zip(outputs, self._all_logits(len(outputs)), strict=True))
+
+    def look(
+        self, picture: Picture, first: int, count: int, start: int, slot: int, *, output: bool
+    ) -> None:
+        """Computes `count` rows of an image from `first` on, which is to begin at position `start`.
+
+        With `output`, the logits of row `count - 1` are wanted. Raises `DecodeFailed`.
+        """
+        numbers = picture.numbers[first : first + count]
+        batch = ImageBatch(numbers, picture.positions(start, first, count), slot, output=output)
+        self._rows = {}
+        if picture.at_once:
+            _c.llama_set_causal_attn(self.handle, False)
+        try:
+            status = _c.llama_decode(self.handle, batch.handle)
+        finally:
+            if picture.at_once:
+                _c.llama_set_causal_attn(self.handle, True)
+        if status != 0:
+            raise DecodeFailed(f"llama_decode returned {status} for an image")
+        if output:
+            self._rows = {count - 1: self._all_logits(1)[0]}
 
     def _all_logits(self, count: int) -> Logits:
         pointer = _c.llama_get_logits(self.handle)

@@ -2,7 +2,8 @@
 
 llama.cpp reads the file's header, lays out everything as for a real load and says in its log how
 large it would be, but allocates nothing. Only the weights' sizes are not told: they are the bytes
-of the tensors that stand in the header.
+of the tensors that stand in the header. Only a projector has to be loaded for that, into the host's
+memory, and goes with the process.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...protocol.messages.devices import Measure, Measured
-from ..parts import adapters_of
+from ..parts import adapters_of, projectors_of
 from .capacity import MOST_AUTOMATIC
 from .context import plan_params
 from .embedder import BATCH
@@ -18,6 +19,7 @@ from .embedding_context import plan_embedding
 from .llama import Model, native_log
 from .offload import offload_of
 from .plan import context_length, plan_context
+from .projector import measure_sight
 
 
 def measure_load(measure: Measure) -> Measured:
@@ -27,7 +29,7 @@ def measure_load(measure: Measure) -> Measured:
     `PronkError` (LOAD_FAILED) with the reason why such a replica cannot be.
     """
     load = measure.load
-    adapters = adapters_of(load.model.parts)
+    adapters, projectors = adapters_of(load.model.parts), projectors_of(load.model.parts)
     model = Model(Path(load.model.weights), offload_of(load), adapters=adapters, dry=True)
     if model.generates:
         plan = plan_context(model, load)
@@ -35,6 +37,7 @@ def measure_load(measure: Measure) -> Measured:
     else:
         slots = load.parallel or MOST_AUTOMATIC
         params = plan_embedding(model, context_length(model, load), 1, BATCH).params
+    eyes, looking = measure_sight(model, projectors)
     with native_log.apart():
         model.new_context(params)
         remembered = native_log.remembered("KV") + native_log.remembered("RS")
@@ -42,12 +45,13 @@ def measure_load(measure: Measure) -> Measured:
         output = native_log.on_devices("output")
     return Measured(
         measure.call,
-        weights=model.weights,
+        weights=model.weights + eyes,
         # An encoder remembers nothing of one request for the next.
         slot=remembered // slots if model.generates else 0,
         slots=slots,
         compute=max(compute.values(), default=0)
         + sum(output.values())
+        + looking
         + (0 if model.generates else remembered),
         layers=model.layers,
     )

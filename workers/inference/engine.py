@@ -22,8 +22,9 @@ from .context import Context, ContextPlan, State
 from .llama import DecodeFailed, Model
 from .logprobs import position_logprobs
 from .messages import INCOMPUTABLE
+from .rows import whole_before
 from .sequence import Key, Sampled, Sequence
-from .shift import plan_shift
+from .shift import plan_shift, without_parts
 from .slots import WORTH_KEEPING, KeptPrefixes, Slot, choose_slot, common_prefix
 
 _log = logging.getLogger(__name__)
@@ -134,13 +135,12 @@ class Engine:
         self._catch_up()
         self._close_ranks()
         self._make_room()  # last: what is shifted must not be saved before the next decode
-        portions = self._portions()
-        if portions:
+        for together in _batches(self._portions()):
             try:
-                self._decode(portions, step)
+                self._decode(together, step)
             except DecodeFailed as error:
-                _log.warning("a batch of %d failed (%s); each alone now", len(portions), error)
-                self._decode_each(portions, step)
+                _log.warning("a batch of %d failed (%s); each alone now", len(together), error)
+                self._decode_each(together, step)
         if self._tainted:
             self._wipe()
         step.ended_at = time.monotonic_ns()
@@ -163,14 +163,48 @@ class Engine:
         shares = share_step(self._batch, writers, remaining, [s.position for s in readers])
         share_of = dict(zip(map(id, readers), shares, strict=True))
         portions = ((s, 1 if s.writing else share_of.get(id(s), 0)) for s in self._active)
-        return [(sequence, count) for sequence, count in portions if count]
+        return [(sequence, self._at_once(sequence, count)) for sequence, count in portions if count]
 
     def _until_checkpoint(self, sequence: Sequence) -> int:
         ahead = [place for place in sequence.checkpoints if place > sequence.position]
-        return min([sequence.remaining, *(place - sequence.position for place in ahead)])
+        most = sequence.until(self._batch)
+        return min([most, *(place - sequence.position for place in ahead)])
+
+    def _at_once(self, sequence: Sequence, share: int) -> int:
+        """The share of a sequence: all of an image that cannot be read in parts."""
+        if sequence.pictures and sequence.looking:
+            picture, _ = sequence.pictures.at(sequence.tokens[sequence.position])
+            if picture.at_once:
+                return len(picture.numbers)
+        return share
 
     def _decode(self, portions: list[tuple[Sequence, int]], step: Step) -> None:
-        """Computes the portions and chooses tokens. Raises `DecodeFailed` before anything else."""
+        """Computes the portions and chooses tokens. Raises `DecodeFailed` before anything else.
+
+        An image is a portion by itself.
+        """
+        sequence, count = portions[0]
+        outputs = self._look(sequence, count) if sequence.looking else self._read(portions)
+        rows = iter(outputs)
+        for sequence, count in portions:
+            sequence.position += count
+            if sequence.position in sequence.checkpoints:
+                self._keep(sequence)
+            if sequence.position == len(sequence.tokens):
+                self._choose(sequence, next(rows), step)
+
+    def _look(self, sequence: Sequence, count: int) -> list[int]:
+        """Computes rows of an image; returns those whose logits are wanted."""
+        assert sequence.pictures
+        picture, first = sequence.pictures.at(sequence.tokens[sequence.position])
+        start = sequence.place(sequence.position - first)
+        ends = sequence.position + count == len(sequence.tokens)
+        self.context.look(picture, first, count, start, _slot_number(sequence), output=ends)
+        self.computed += count
+        return [count - 1] if ends else []
+
+    def _read(self, portions: list[tuple[Sequence, int]]) -> list[int]:
+        """Computes tokens; returns the rows whose logits are wanted."""
         tokens: list[int] = []
         positions: list[int] = []
         slots: list[int] = []
@@ -179,14 +213,15 @@ class Engine:
         for (sequence, count), more in zip(portions, added, strict=True):
             slot, position = sequence.slot, sequence.position
             assert slot is not None
+            place = sequence.place(position)
             if count + more == 1:
                 tokens.append(sequence.tokens[position])
-                positions.append(position)
+                positions.append(place)
                 slots.append(slot.number)
             else:
                 tokens += sequence.tokens[position : position + count]
                 tokens += tokens[-1:] * more
-                positions += range(position, position + count + more)
+                positions += range(place, place + count + more)
                 slots += [slot.number] * (count + more)
             if position + count == len(sequence.tokens):
                 outputs.append(len(tokens) - 1 - more)
@@ -197,14 +232,9 @@ class Engine:
         self.computed += len(tokens) - sum(added)
         for (sequence, count), more in zip(portions, added, strict=True):
             if more:
-                self.context.cut(_slot_number(sequence), sequence.position + count)
-        rows = iter(outputs)
-        for sequence, count in portions:
-            sequence.position += count
-            if sequence.position in sequence.checkpoints:
-                self._keep(sequence)
-            if sequence.position == len(sequence.tokens):
-                self._choose(sequence, next(rows), step)
+                end = sequence.place(sequence.position) + count
+                self.context.cut(_slot_number(sequence), end)
+        return outputs
 
     def _padding(self, portions: list[tuple[Sequence, int]]) -> list[int]:
         """Rows to compute behind each portion, and to forget again."""
@@ -222,9 +252,12 @@ class Engine:
     def _decode_each(self, portions: list[tuple[Sequence, int]], step: Step) -> None:
         """Finds out at whom a batch failed. What was computed of the others is computed again."""
         for sequence, count in portions:
-            if not self.context.can_cut:  # the state may be half a batch further
-                sequence.position, count = 0, min(len(sequence.tokens), self._batch)
-            self.context.cut(_slot_number(sequence), sequence.position)
+            # A state that cannot be cut may be half a batch further.
+            again = whole_before(sequence.tokens, sequence.position) if self.context.can_cut else 0
+            if again < sequence.position:
+                sequence.position = again
+                count = self._at_once(sequence, min(self._until_checkpoint(sequence), self._batch))
+            self.context.cut(_slot_number(sequence), sequence.place(again))
             try:
                 self._decode([(sequence, count)], step)
             except DecodeFailed as error:
@@ -267,7 +300,8 @@ class Engine:
         """Gives slots to those who wait, in the order of arrival."""
         while self._waiting:
             sequence = self._waiting[0]
-            prompt = sequence.tokens[:-1]  # the last one's logits are wanted
+            # The last one's logits are wanted.
+            prompt = sequence.tokens[: whole_before(sequence.tokens, len(sequence.tokens) - 1)]
             chosen = choose_slot(self._slots, prompt, self.context.can_cut)
             if chosen is None:
                 return
@@ -280,14 +314,15 @@ class Engine:
         `common` tokens of the prompt are in the slot.
         """
         cuttable = self.context.can_cut
+        common = whole_before(sequence.tokens, common)
         found = self._elsewhere(prompt, common)
         if found or 2 * common < len(slot.tokens):
             self._remember(slot)
         if found:
-            sequence.position = self._restore(slot, *found)
+            sequence.position = self._restore(sequence, slot, *found)
         else:
             if common < len(slot.tokens):
-                self.context.cut(slot.number, common)
+                self.context.cut(slot.number, sequence.place(common))
             sequence.position = common
         sequence.accounts.cached = min(sequence.position, sequence.prompt_length)
         self._follow(sequence, prompt)
@@ -302,7 +337,7 @@ class Engine:
         """Looks for another one that has computed, or is about to, more of this prompt."""
         cuttable = self.context.can_cut
         for other in self._active:
-            shared = common_prefix(other.tokens, prompt)
+            shared = whole_before(sequence.tokens, common_prefix(other.tokens, prompt))
             more = shared - max(sequence.shared, sequence.position)
             if more < WORTH_KEEPING or other.shifted or (not cuttable and other.position > shared):
                 continue
@@ -329,7 +364,7 @@ class Engine:
             else:
                 found = self._elsewhere(sequence.tokens[:-1], sequence.position)
             if found:
-                sequence.position = self._restore(slot, *found)
+                sequence.position = self._restore(sequence, slot, *found)
                 sequence.accounts.cached = min(sequence.position, sequence.prompt_length)
 
     def _elsewhere(self, prompt: list[int], known: int) -> tuple[int, State] | None:
@@ -337,9 +372,12 @@ class Engine:
         where the first `known` tokens are at hand.
         """
         kept = self._kept.longest(prompt)
+        if kept:
+            kept = whole_before(prompt, kept[0]), kept[1]
         length, source = kept[0] if kept else 0, None
         for slot in self._slots:
             common = 0 if slot.taken else common_prefix(slot.tokens, prompt)
+            common = whole_before(prompt, common)
             if common > length and (self.context.can_cut or common == len(slot.tokens)):
                 length, source = common, slot
         if length - known < WORTH_KEEPING:
@@ -348,12 +386,14 @@ class Engine:
             return length, self.context.save(source.number)
         return kept
 
-    def _restore(self, slot: Slot, length: int, state: State) -> int:
-        """Fills a slot with the first `length` tokens of a state; returns how many there are."""
+    def _restore(self, sequence: Sequence, slot: Slot, length: int, state: State) -> int:
+        """Fills a slot with the first `length` tokens of a state that are also the sequence's;
+        returns how many there are.
+        """
         if not self.context.restore(slot.number, state):
             return 0
         if self.context.can_cut:
-            self.context.cut(slot.number, length)
+            self.context.cut(slot.number, sequence.place(length))
         return length
 
     def _leave(self, sequence: Sequence, step: Step, failure: Failure | None = None) -> None:
@@ -367,9 +407,17 @@ class Engine:
             if sequence.shifted:  # what is there was computed behind tokens that are gone
                 self.context.cut(slot.number, 0)
             else:
-                slot.tokens = sequence.tokens[: sequence.position]
+                self._leave_behind(sequence, slot)
         sequence.sampler.close()
         step.left.append((sequence.key, failure))
+
+    def _leave_behind(self, sequence: Sequence, slot: Slot) -> None:
+        """Tells a slot what it holds: all that was computed but a part of an image."""
+        length = whole_before(sequence.tokens, sequence.position)
+        if length < sequence.position:
+            length = length if self.context.can_cut else 0
+            self.context.cut(slot.number, sequence.place(length))
+        slot.tokens = sequence.tokens[:length]
 
     def _fail(self, sequence: Sequence, step: Step, reason: str) -> None:
         """Has a sequence computed anew, or ends it where that has failed as well.
@@ -425,6 +473,7 @@ class Engine:
                 continue
             assert sequence.slot is not None
             plan = plan_shift(sequence.position, sequence.context_length, sequence.keep)
+            plan = without_parts(plan, sequence.tokens)
             self.context.shift(sequence.slot.number, plan.keep, plan.discard)
             del sequence.tokens[plan.keep : plan.keep + plan.discard]
             sequence.position -= plan.discard
@@ -463,3 +512,10 @@ class Engine:
 def _slot_number(sequence: Sequence) -> int:
     assert sequence.slot is not None
     return sequence.slot.number
+
+
+def _batches(portions: list[tuple[Sequence, int]]) -> list[list[tuple[Sequence, int]]]:
+    """What is computed together: all tokens, and each image by itself."""
+    reading = [portion for portion in portions if not portion[0].looking]
+    looking = [[portion] for portion in portions if portion[0].looking]
+    return [reading, *looking] if reading else looking

@@ -25,8 +25,8 @@ _c: Any = llama_cpp  # its stubs describe what ctypes takes only in part
 native_log = NativeLog()
 
 # llama.cpp calls it at any later time: it must never be collected.
-_log_callback = _c.llama_log_callback(lambda level, text, _: native_log.write(level, text))
-_c.llama_log_set(_log_callback, None)
+take_log = _c.llama_log_callback(lambda level, text, _: native_log.write(level, text))
+_c.llama_log_set(take_log, None)
 _c.llama_backend_init()
 
 
@@ -121,6 +121,11 @@ class Model:
     def weights(self) -> int:
         """Bytes of all tensors in the file, and in those of the adapters."""
         return int(_c.llama_model_size(self.handle)) + self._adapters.size
+
+    @property
+    def row_width(self) -> int:
+        """Numbers of a row that stands in a token's place."""
+        return int(_c.llama_model_n_embd_inp(self.handle))
 
     @property
     def ranks(self) -> bool:

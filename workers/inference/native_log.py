@@ -20,6 +20,8 @@ HOST = "CPU"
 
 _BUFFER = re.compile(r"^(\w+): +(\S+) (?:([\w ]+) )?buffer size = +([\d.]+) MiB")
 _MEMORY = re.compile(r"^llama_(kv_cache|memory_recurrent)\w*: size = +([\d.]+) MiB")
+_PROJECTOR_DEVICE = re.compile(r"^clip_ctx: CLIP using (\S+) backend")
+_PROJECTOR = re.compile(r"^load_hparams: model size: +([\d.]+) MiB")
 _FUNCTION = re.compile(r"^(?:error loading model: |failed to apply lora adapter: |[\w:~]+: )+")
 _GENERIC = re.compile(r"^failed to load model\b|^failed to create")
 _PATH = re.compile(r"(?:/[^\s/'\"]+){2,}")
@@ -38,6 +40,7 @@ class NativeLog:
         self._errors: deque[str] = deque(maxlen=16)
         self._buffers: dict[tuple[str, str, str], float] = {}
         """MiB by the function that tells of it, the device, and what it is for."""
+        self._projector_device = HOST
         self._memories = {"KV": 0.0, "RS": 0.0}
         """MiB of caches and states in all, which a dry run tells of too."""
 
@@ -63,6 +66,10 @@ class NativeLog:
             self._count_buffer(match)
         elif match := _MEMORY.match(line):
             self._memories["KV" if match[1] == "kv_cache" else "RS"] += float(match[2])
+        elif match := _PROJECTOR_DEVICE.match(line):
+            self._projector_device = match[1]
+        elif match := _PROJECTOR.match(line):
+            self._buffers["projector", self._projector_device, "model"] = float(match[1])
 
     def _count_buffer(self, match: re.Match[str]) -> None:
         source, device, kind, mebibytes = match.groups()

@@ -6,12 +6,14 @@ steps, so they run in threads beside the engine. Nothing here touches the contex
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from ...protocol.codec import MalformedMessage, decode
+from ...protocol.deadline import deadline_exceeded, is_over
 from ...protocol.errors import Code, PronkError
 from ...protocol.messages.embedding import Embed, EmbedBody
 from ...protocol.messages.generation import Generate, GenerateBody
@@ -27,12 +29,15 @@ from .llama import Model
 from .parsed_answer import ParsedAnswer
 from .prepared import Prepared
 from .reading import Reading, reading_of
+from .rows import tokens_alone
 from .samplers import Sampler
 from .sampling import plan_sampling
 from .sequence import Sequence
 from .shift import answer_limit, in_context, kept
+from .sight import Sight
 from .stop import StopMatcher
 from .thread import EmbedJob
+from .views import Views
 
 _END = 64
 """Tokens at the end of a prompt in which there is room for what a template ends with."""
@@ -53,11 +58,14 @@ class Preparation:
         renderer: str = "",
         analyses: Mapping[str, Any] = MappingProxyType({}),
         reading: Reading | None = None,
+        sight: Sight | None = None,
+        batch: int = 512,
     ) -> None:
         """`context_length` in tokens is what each slot has; `max_body` bounds a body in bytes;
         `parameters`, `parts` and `renderer` are what the model's Modelfile sets, `analyses` what
         the store found out about its templates. `reading` tells thinking and calls from text;
-        where there is none, the template says how.
+        where there is none, the template says how. `sight` is how the model sees images, if it
+        does, and `batch` how many rows it computes at once.
         """
         self._vocabulary = vocabulary = model.vocabulary
         self._context_length = context_length
@@ -88,21 +96,30 @@ class Preparation:
             source = self._template.source if self._template else ""
             self._guard = Guard(vocabulary.specials, source)
         self._reading = reading or (reading_of(self._template.form) if self._template else None)
+        self.sight, self._batch = sight, batch
 
-    def prepare(self, header: Generate | Embed, frame: bytes) -> Prepared | EmbedJob:
-        """Reads a request's body. Raises `PronkError` with what is wrong with the request,
+    def prepare(
+        self,
+        header: Generate | Embed,
+        frame: bytes,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> Prepared | EmbedJob:
+        """Reads a request's body. What takes long, its images, is given up where it is not `wanted`
+        any more. Raises `PronkError` with what is wrong with the request,
         `MalformedMessage` when the frame was damaged.
         """
         body = decode(frame, limit=self._max_body)
         match header, body:
             case Generate(), GenerateBody():
-                return self._prepare_text(header, body)
+                return self._prepare_text(header, body, wanted)
             case Embed(), EmbedBody():
                 return EmbedJob(header, self._inputs.prepare(body, header.context_length))
             case _:
                 raise MalformedMessage(f"a body is no {type(body).__name__}")
 
-    def _prepare_text(self, header: Generate, body: GenerateBody) -> Prepared:
+    def _prepare_text(
+        self, header: Generate, body: GenerateBody, wanted: Callable[[], bool]
+    ) -> Prepared:
         if not self._generates:
             raise PronkError(
                 Code.INVALID_REQUEST, "the model turns texts into vectors and writes none"
@@ -110,10 +127,18 @@ class Preparation:
         options = merged(body.options, self._options)
         context_length = min(self._context_length, header.context_length or self._context_length)
         stops = StopMatcher(options.stop or ())
+
+        def go_on() -> None:
+            if is_over(header.deadline, time.time()):
+                raise deadline_exceeded()
+            if not wanted():
+                raise PronkError(Code.INTERNAL, "the request was cancelled")
+
+        views = Views(body, self.sight, self._batch, go_on)
         prompt = build_prompt(
-            replace(body, options=options),
+            replace(views.body, options=options),
             self._template,
-            self._vocabulary,
+            views.tokenizer(self._vocabulary),
             context_length,
             self._opening,
             self._guard,
@@ -134,7 +159,7 @@ class Preparation:
         seed = header.seed if self._seed is None or not body.any_seed else self._seed
         sampler = Sampler(plan_sampling(options, context_length), seed, self._vocabulary)
         whole = [*prompt, *body.tokens]
-        sampler.see(whole)
+        sampler.see(tokens_alone(whole))
         tokens = in_context(whole, len(prompt), context_length, keep)
         sequence = Sequence(
             key=(header.request, header.attempt),
@@ -150,6 +175,7 @@ class Preparation:
             deadline=header.deadline,
             count=len(body.tokens),
             shifted=len(tokens) < len(whole),
+            pictures=views.pictures(prompt),
         )
         answer = self._begin_answer(body, prompt, limit, stops)
         return Prepared(sequence, answer, len(body.tokens), prompt, body.return_context)
@@ -184,5 +210,5 @@ class Preparation:
 
     def _end_of(self, prompt: list[int]) -> str:
         """The last part of a prompt as text, control tokens included."""
-        pieces = map(self._vocabulary.written, prompt[-_END:])
+        pieces = map(self._vocabulary.written, tokens_alone(prompt[-_END:]))
         return b"".join(pieces).decode("utf-8", "replace")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .answer import Answer
+from .rows import tokens_alone
 from .sequence import Sequence
 
 
@@ -17,11 +18,12 @@ class Prepared:
     resumed: int
     """Tokens of the answer that an earlier attempt made."""
     prompt: list[int]
+    """Negative numbers are rows of images."""
     return_context: bool
 
     def context(self) -> list[int] | None:
-        """Prompt and answer as tokens, where the request asked for them."""
-        return [*self.prompt, *self.answer.tokens] if self.return_context else None
+        """Prompt and answer as tokens, where the request asked for them; images are none."""
+        return [*tokens_alone(self.prompt), *self.answer.tokens] if self.return_context else None
 
     @property
     def made(self) -> int:

@@ -52,7 +52,7 @@ def reading_of(form: Format) -> Reading | None:
         return None
 
     def begin(body: GenerateBody, end: str) -> Parser:
-        return AnswerParser(form, opened=form.opened_by(end), tools=body.tools)
+        return AnswerParser.behind(end, form, tools=body.tools)
 
     return Reading(begin, form.markers)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...protocol.codec import MalformedMessage
 from ...protocol.errors import Code, PronkError
-from ...protocol.host import own_memory
+from ...protocol.host import own_memory, usable_threads
 from ...protocol.lifecycle import Lifecycle
 from ...protocol.messages.embedding import Embed
 from ...protocol.messages.failure import Failure
@@ -44,6 +44,7 @@ from .thread import Computers, EmbedJob, EngineThread
 if TYPE_CHECKING:
     from .engine import Step
     from .sequence import Key
+    from .sight import Sight
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +71,9 @@ _LIFE = Lifecycle(
 )
 
 
+_Prepare = Callable[[Generate | Embed, bytes, Callable[[], bool]], Prepared | EmbedJob]
+
+
 @dataclass(slots=True)
 class _Request:
     """A request from its arrival to its release."""
@@ -94,8 +98,9 @@ class Replica:
         self._post = post
         self._loop = asyncio.get_running_loop()
         self._requests: dict[Key, _Request] = {}
-        self._prepare: Callable[[Generate | Embed, bytes], Prepared | EmbedJob] | None = None
+        self._prepare: _Prepare | None = None
         self._pool: ThreadPoolExecutor | None = None
+        self._sight: Sight | None = None
         self._prepared = 0
         self._began = time.monotonic_ns()
         self._before = own_memory()
@@ -111,7 +116,8 @@ class Replica:
     @property
     def steps(self) -> int:
         """Changes as long as there is progress."""
-        return self._prepared + self._thread.steps
+        looked = self._sight.encoded if self._sight else 0
+        return self._prepared + looked + self._thread.steps
 
     def set_threads(self, command: SetThreads) -> None:
         """Has the next step, and all after it, computed with another number of threads."""
@@ -127,8 +133,8 @@ class Replica:
         assert self._prepare
         assert self._pool
         key = (header.request, header.attempt)
-        self._requests[key] = _Request()
-        work = self._pool.submit(self._prepare, header, frame)
+        request = self._requests[key] = _Request()
+        work = self._pool.submit(self._prepare, header, frame, lambda: request.outcome is None)
         work.add_done_callback(lambda done: self._call(self._on_prepared, key, done))
 
     def cancel(self, cancel: Cancel) -> None:
@@ -158,12 +164,17 @@ class Replica:
         from .offload import offload_of
         from .plan import context_length, plan_context
         from .preparation import Preparation
+        from .projector import load_sight
 
         parts = read_parts(load.model.parts)
         model = Model(Path(load.model.weights), offload_of(load), adapters=parts.adapters)
         length = context_length(model, load)
         embedder = Embedder(model, length, load.threads)
         engine = None
+        # Before the slots, whose number depends on the memory that is left.
+        # Half of the threads: streams go on beside it.
+        eyes = -(-usable_threads(load.threads) // 2)
+        self._sight = sight = load_sight(model, parts.projectors, eyes)
         if model.generates:
             engine = Engine(model, plan_context(model, load), load.cache_memory)
         self._prepare = Preparation(
@@ -175,6 +186,8 @@ class Replica:
             parts=parts,
             renderer=load.model.renderer,
             analyses=load.model.analyses,
+            sight=sight,
+            batch=engine.context.plan.batch if engine else load.batch,
         ).prepare
         return Computers(engine, embedder, model)
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from ...protocol.messages.generation import PositionLogprobs
+from .pictures import Pictures
+from .rows import stretch
 from .slots import Slot
 
 if TYPE_CHECKING:
@@ -69,7 +71,8 @@ class Sequence:
 
     key: Key
     tokens: list[int]
-    """Prompt and answer, of which `tokens[:position]` is in the KV cache."""
+    """Prompt and answer, of which `tokens[:position]` is in the KV cache. Negative numbers stand
+    for rows of images."""
     prompt_length: int
     """Without the answer's tokens that an earlier attempt made."""
     limit: int
@@ -98,6 +101,8 @@ class Sequence:
     shifted: bool = False
     retried: bool = False
     """Whether it was computed anew once, because numbers were none."""
+    pictures: Pictures | None = None
+    """Every image of the prompt, as the model takes it; None where there is none."""
     accounts: Accounts = field(default_factory=lambda: Accounts(time.monotonic_ns()))
 
     @property
@@ -109,6 +114,24 @@ class Sequence:
     def remaining(self) -> int:
         """Tokens to compute before the next one can be chosen."""
         return len(self.tokens) - self.position
+
+    @property
+    def looking(self) -> bool:
+        """Whether an image is to be computed next."""
+        return self.pictures is not None and self.tokens[self.position] < 0
+
+    def until(self, most: int) -> int:
+        """Tokens, about `most`, or rows of an image, that can be computed together next."""
+        if self.pictures is None:
+            return self.remaining
+        if self.looking:
+            picture, row = self.pictures.at(self.tokens[self.position])
+            return len(picture.numbers) - row
+        return stretch(self.tokens, self.position, most)
+
+    def place(self, index: int) -> int:
+        """The model's position of what stands at `index` of the tokens, and not within an image."""
+        return index if self.pictures is None else self.pictures.place(index)
 
 
 @dataclass(frozen=True, slots=True)

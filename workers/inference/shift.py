@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .rows import whole_before, whole_behind
+
 DEFAULT_KEEP = 4
 """`num_keep` where nobody says otherwise."""
 
@@ -51,6 +53,12 @@ def plan_shift(length: int, context_length: int, keep: int) -> Shift:
     return Shift(keep, max(min(discard, length - keep), 1))
 
 
+def without_parts(shift: Shift, held: Sequence[int]) -> Shift:
+    """A shift of a context that holds these tokens and images, which leaves no part of an image."""
+    keep = whole_before(held, shift.keep)
+    return Shift(keep, whole_behind(held, shift.keep + shift.discard) - keep)
+
+
 def _half(context_length: int, keep: int) -> int:
     return max((context_length - keep) // 2, 1)
 
@@ -66,7 +74,7 @@ def in_context(
     done = prompt_length
     while done < len(tokens):
         if len(held) >= context_length:
-            shift = plan_shift(len(held), context_length, keep)
+            shift = without_parts(plan_shift(len(held), context_length, keep), held)
             del held[shift.keep : shift.keep + shift.discard]
         more = tokens[done : done + context_length - len(held)]
         held += more

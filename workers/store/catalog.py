@@ -41,6 +41,7 @@ from .layout import Library, StoredModel
 from .modelfile import worker_parameters
 from .parts import parts_of
 from .showing import show
+from .sight import Projectors
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +72,7 @@ class Catalog:
         self._facts: Remembered[HeaderFacts | InvalidGGUF] = Remembered(_REMEMBERED)
         self._by_digest: Remembered[StoredModel] = Remembered(_REMEMBERED)
         self._analyses = Analyses(library)
+        self._projectors = Projectors(library, _REMEMBERED)
         self._noted = RateLimitedLog(_log)
 
     def answer(self, question: Question) -> Answer:
@@ -98,7 +100,9 @@ class Catalog:
         facts = self._facts_or_none(model)
         if facts is None or facts.embeds:
             return capabilities_of(facts)
-        return capabilities_of(facts, self._analyses.of(model).capabilities)
+        return capabilities_of(
+            facts, self._analyses.of(model).capabilities, sees=self._projectors.see(model)
+        )
 
     def _describe(self, question: DescribeModel) -> ModelDescribed:
         if self._echo and (echo := echo_facts(question.digest)):

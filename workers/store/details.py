@@ -15,14 +15,21 @@ _CAPABILITIES = ("tools", "insert", "vision", "thinking")
 
 
 def capabilities_of(
-    facts: HeaderFacts | None, template_capabilities: Collection[str] = ()
+    facts: HeaderFacts | None,
+    template_capabilities: Collection[str] = (),
+    *,
+    sees: bool = False,
 ) -> list[str]:
     """In Ollama's words. `template_capabilities` are those that only an analysis of the model's
-    template and parts can tell.
+    template can tell, `sees` says that it has a projector for images.
     """
     if facts and facts.embeds:
         return ["embedding"]
-    found = {*template_capabilities, *(["insert"] if facts and facts.infills else [])}
+    found = set(template_capabilities)
+    if facts and facts.infills:
+        found.add("insert")
+    if sees:
+        found.add("vision")
     return ["completion", *(each for each in _CAPABILITIES if each in found)]
 
 
