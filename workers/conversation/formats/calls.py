@@ -1,0 +1,152 @@
+"""Reads from two answers, with one call and with two, how a template writes calls."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from .description import Calls, Markers, Syntax
+from .items import Item, find_item
+from .probing import FIRST, SECOND, TYPED, ProbeCall, common_end, common_start
+
+_DIGITS = re.compile(r"(\d+)")
+
+
+def read_calls(
+    prompt: str, one: str, two: str | None, typed: str | None, end_of_turn: str
+) -> tuple[Calls, str] | None:
+    """How calls are written, and what of their first marker stands in the prompt already.
+
+    `one` and `two` are the answers with one call and with two, which not every template allows;
+    `typed` has arguments of several types. None where it cannot be read.
+    """
+    alone = find_item(one, FIRST, SECOND)
+    if alone is None:
+        return None
+    pair = _pair(two) if two else None
+    lead = ""
+    if two is None or pair is None:
+        before, after = one[: alone.start], _up_to(one[alone.end :], end_of_turn)
+        section, each, separator = Markers(), Markers(before, after), ""
+    else:
+        first, second = pair
+        before, after = two[: first.start], _up_to(two[second.end :], end_of_turn)
+        gap = two[first.end : second.start]
+        tail = common_start(after, gap)
+        behind = prompt[-40:] + before
+        head = min(common_end(_alike(behind), _alike(gap)), len(gap) - tail)
+        if head > len(before) and not before.strip():
+            lead = behind[len(behind) - head : len(behind) - len(before)].lstrip()
+        head = min(head, len(before) + len(lead))
+        opening = (lead + before)[len(lead + before) - head :]
+        section = Markers((lead + before)[: len(lead + before) - head], after[tail:])
+        each = Markers(opening, after[:tail])
+        separator = gap[tail : len(gap) - head]
+    calls = Calls(
+        alone.syntax,
+        section,
+        each,
+        separator,
+        several=pair is not None,
+        name=alone.name,
+        arguments=alone.arguments,
+        id=alone.id,
+        textual=alone.textual,
+        constants=alone.constants,
+    )
+    calls = _listed(_whole_brackets(calls))
+    if alone.syntax in (Syntax.NAMED, Syntax.TAGGED):
+        texts, fields = _between(alone, FIRST, pair[1] if pair else None)
+        calls = replace(calls, between=texts, fields=fields)
+    if alone.parameter:
+        parameter = alone.parameter
+        if typed and (other := _other_middle(typed)) and other != parameter.middle:
+            parameter = replace(parameter, other_middle=other)
+        calls = replace(calls, parameter=parameter)
+    return (calls, lead) if _readable(calls) else None
+
+
+def _pair(text: str) -> tuple[Item, Item] | None:
+    first = find_item(text, FIRST, SECOND)
+    second = find_item(text, SECOND, FIRST, first.end) if first else None
+    if first is None or second is None or second.syntax is not first.syntax:
+        return None
+    return first, second
+
+
+def _up_to(text: str, end_of_turn: str) -> str:
+    return text.partition(end_of_turn)[0] if end_of_turn else text
+
+
+def _alike(text: str) -> str:
+    """A text with every id and number the same, because they count the calls."""
+    for call in (FIRST, SECOND):
+        text = text.replace(call.id, "0" * len(call.id))
+    return _DIGITS.sub(lambda found: "0" * len(found[0]), text)
+
+
+def _whole_brackets(calls: Calls) -> Calls:
+    """Markers that are nothing but white space are none."""
+    section, each = calls.section, calls.each
+    if not each.start.strip():
+        section = Markers(section.start + each.start, section.end)
+        each = Markers("", each.end)
+    if not each.end.strip():
+        section = Markers(section.start, each.end + section.end)
+        each = Markers(each.start, "")
+    return replace(calls, section=section, each=each)
+
+
+def _listed(calls: Calls) -> Calls:
+    """The brackets of a list are taken out of the markers around it."""
+    section, each = calls.section, calls.each
+    for name, markers in (("section", section), ("each", each)):
+        start, end = markers.start.rstrip(), markers.end.lstrip()
+        if start.endswith("[") and end.startswith("]"):
+            inner = Markers(start[:-1].rstrip(), end[1:].lstrip())
+            changed = {name: inner}
+            if name == "each":  # one call at a time, in a list of its own
+                changed = {"section": inner, "each": Markers()}
+            return replace(calls, **changed, listed=True)
+    return calls
+
+
+def _between(
+    item: Item, call: ProbeCall, second: Item | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The texts between name and arguments, and what stands between those texts."""
+    texts: list[str] = []
+    fields: list[str] = []
+    pieces = item.between.split(call.id)
+    others = second.between.split(SECOND.id) if second else pieces
+    for number, (piece, other) in enumerate(zip(pieces, others, strict=False)):
+        if number:
+            fields.append("id")
+        own, theirs = _DIGITS.split(piece), _DIGITS.split(other)
+        text = own[0]
+        for index in range(1, len(own), 2):
+            if len(own) == len(theirs) and own[index] != theirs[index]:
+                texts.append(text)
+                fields.append("index")
+                text = own[index + 1]
+            else:
+                text += own[index] + own[index + 1]
+        texts.append(text)
+    return tuple(texts), tuple(fields)
+
+
+def _other_middle(typed: str) -> str:
+    key = "gnumber"
+    start = typed.find(key, typed.find(TYPED.name))
+    end = typed.find(str(TYPED.arguments[key]), start)
+    return typed[start + len(key) : end] if 0 <= start < end else ""
+
+
+def _readable(calls: Calls) -> bool:
+    """Whether there is something by which a call can be told from text."""
+    if calls.syntax is Syntax.OBJECT:
+        return True
+    if calls.section.start.strip() or calls.each.start.strip():
+        ends = calls.each.end.strip() or calls.section.end.strip()
+        return calls.syntax is not Syntax.TAGGED or bool(ends)
+    return calls.syntax is Syntax.PYTHON and calls.listed

@@ -1,0 +1,444 @@
+"""Reads calls, from the marker where they begin, out of text that is still growing.
+
+Written as a generator that yields where it needs more text, so that it reads like a grammar.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from .description import Calls, Parameter, Syntax
+from .offered import Offered
+from .python import read_call
+from .said import Call
+from .values import NotAValue, Scan, load
+
+_NAME = 256
+"""Longest name of a tool, in characters."""
+
+_IDENTIFIER = re.compile(r"[^\W\d][\w.\-]*")
+
+Wait = Generator[None, None, None]
+
+
+class Impossible(Exception):
+    """What stands there is no call."""
+
+
+class CallReader:
+    """One attempt to read calls. Whoever made it adds text, and asks what was found."""
+
+    def __init__(self, calls: Calls, offered: Offered, text: str, *, within: bool) -> None:
+        """`text` begins with the marker of the section, or `within` it with that of a call."""
+        self._calls = calls
+        self._offered = offered
+        self._open = _chunks(calls.each.start)
+        if not within:
+            self._open = [*_chunks(calls.section.start), *"[" * calls.listed, *self._open]
+        self._bare = not self._open or self._open == ["["]
+        self._ends = _chunks(calls.each.end)
+        after = {*self._ends, *_chunks(calls.section.end), *_chunks(calls.separator)}
+        after |= {"]", ","} if calls.listed else set()
+        self._after = sorted(after, key=lambda literal: (-len(literal), literal))
+        self._text = text
+        self._position = 0
+        self._ended = False
+        self._steps = self._run()
+        self.found: list[Call] = []
+        self.body = 0
+        """Where the text begins that is shown if no call becomes of it: 0, or behind the marker."""
+        self.kept = 0
+        """Up to where the text has been turned into calls."""
+
+    @property
+    def text(self) -> str:
+        """All that it was given."""
+        return self._text
+
+    def read(self, text: str = "", *, ended: bool = False) -> bool:
+        """Reads on; whether it came to the end of the calls. Raises `Impossible`."""
+        self._text += text
+        self._ended = ended
+        try:
+            next(self._steps)
+        except StopIteration:
+            return True
+        return False
+
+    def _run(self) -> Wait:
+        for chunk in self._open:
+            if not (yield from self._skip(chunk)) and chunk != "[":
+                raise Impossible
+        more = True
+        while more:
+            call = yield from self._item()
+            self.found.append(call)
+            self.kept = self.body = self._position
+            more = yield from self._onward()
+            self.kept = self.body = self._position
+
+    def _item(self) -> Generator[None, None, Call]:
+        match self._calls.syntax:
+            case Syntax.OBJECT:
+                return (yield from self._object())
+            case Syntax.NAMED:
+                return (yield from self._named())
+            case Syntax.TAGGED:
+                return (yield from self._tagged())
+            case Syntax.PYTHON:
+                return (yield from self._python())
+
+    def _onward(self) -> Generator[None, None, bool]:
+        """Passes what closes a call; whether another one follows at once."""
+        separated = False
+        closed = False
+        while True:
+            for literal in self._after:
+                if (yield from self._skip(literal)):
+                    separated = separated or literal in (",", self._calls.separator.strip())
+                    closed = closed or literal == "]"
+                    break
+            else:
+                if closed or not (separated or self._calls.section.start.strip()):
+                    return False
+                if _chunks(self._calls.each.start):
+                    return False
+                first = yield from self._peek()
+                if self._calls.syntax is Syntax.OBJECT:
+                    return first == "{"
+                return self._calls.syntax is Syntax.PYTHON and bool(_IDENTIFIER.match(first))
+
+    # What every syntax needs
+
+    def _peek(self) -> Generator[None, None, str]:
+        """The next character that is not white space; empty at the end."""
+        while True:
+            while self._position < len(self._text) and self._text[self._position].isspace():
+                self._position += 1
+            if self._position < len(self._text) or self._ended:
+                return self._text[self._position : self._position + 1]
+            yield
+
+    def _skip(self, literal: str) -> Generator[None, None, bool]:
+        """Passes a text, and white space before it; whether it stood there."""
+        start = self._position
+        yield from self._peek()
+        while True:
+            rest = self._text[self._position : self._position + len(literal)]
+            if rest == literal:
+                self._position += len(literal)
+                return True
+            if self._ended or not literal.startswith(rest):
+                self._position = start
+                return False
+            yield
+
+    def _until(self, stops: Sequence[str], limit: int) -> Generator[None, None, str]:
+        """The text up to the first of `stops`, which is not passed. Raises `Impossible`."""
+        start = searched = self._position
+        longest = max(map(len, stops))
+        while True:
+            found = [at for stop in stops if (at := self._text.find(stop, searched)) >= 0]
+            searched = max(start, len(self._text) - longest)
+            if found:
+                # One that is cut off may begin before one that is whole.
+                end = min(found)
+                if self._ended or end + longest <= len(self._text):
+                    if end - start > limit:
+                        raise Impossible
+                    self._position = end
+                    return self._text[start:end]
+                searched = start
+            elif self._ended or len(self._text) - start > limit + longest:
+                raise Impossible
+            yield
+
+    def _arguments(self) -> Generator[None, None, dict[str, Any]]:
+        """A JSON object, from its first bracket on. Raises `Impossible`."""
+        value = yield from self._value(None)
+        if not isinstance(value, dict):
+            raise Impossible
+        return value
+
+    def _value(self, keys: frozenset[str] | None) -> Generator[None, None, Any]:
+        start = self._position
+        scan = Scan(start)
+        while (end := scan.end(self._text)) is None:
+            if keys is not None and not keys.issuperset(scan.keys):
+                raise Impossible
+            if self._ended:
+                end = len(self._text)
+                break
+            yield
+        if keys is not None and not keys.issuperset(scan.keys):
+            raise Impossible
+        try:
+            value = load(self._text[start:end], ended=scan.broken)
+        except NotAValue:
+            raise Impossible from None
+        self._position = end
+        return value
+
+    def _call(self, name: Any, arguments: Any, id: Any = "") -> Call:
+        if isinstance(arguments, str):
+            try:
+                arguments = load(arguments) if arguments.strip() else {}
+            except NotAValue:
+                raise Impossible from None
+        if arguments is None:
+            arguments = {}
+        if not isinstance(name, str) or not name.strip() or not isinstance(arguments, dict):
+            raise Impossible
+        if self._bare and not self._offered.has(name.strip()):
+            raise Impossible
+        written = str(id) if isinstance(id, str | int) and not isinstance(id, bool) else ""
+        return Call(name.strip(), arguments, written)
+
+    # The syntaxes
+
+    def _object(self) -> Generator[None, None, Call]:
+        start = self._position
+        if (yield from self._peek()) != "{":
+            raise Impossible
+        keys = None
+        if self._bare:
+            keys = self._keys()
+            yield from self._bare_beginning(keys)
+        else:
+            self.body = start
+        value = yield from self._value(keys)
+        return self._call_in(value)
+
+    def _keys(self) -> frozenset[str] | None:
+        """What may stand as a key in a call that no marker announces."""
+        calls = self._calls
+        if not calls.name:
+            return None
+        own = {path[0] for path in (calls.name, calls.arguments, calls.id) if path}
+        return frozenset(own | {key for key, _ in calls.constants} | {"id", "type"})
+
+    def _bare_beginning(self, keys: frozenset[str] | None) -> Wait:
+        """Whether an object begins like a call. Raises `Impossible` as early as it does not."""
+        after = self._position + 1
+        while True:
+            rest = self._text[after:].lstrip()
+            if rest:
+                if rest[0] != '"':
+                    raise Impossible
+                key, closed, _ = rest[1:].partition('"')
+                if keys is None:
+                    if closed and not self._offered.has(key):
+                        raise Impossible
+                elif not any(each == key if closed else each.startswith(key) for each in keys):
+                    raise Impossible
+                if closed:
+                    return
+            if self._ended:
+                raise Impossible
+            yield
+
+    def _call_in(self, value: Any) -> Call:
+        calls = self._calls
+        if not isinstance(value, dict):
+            raise Impossible
+        if not calls.name:
+            if len(value) != 1:
+                raise Impossible
+            ((name, arguments),) = value.items()
+            return self._call(name, arguments)
+        name = _dig(value, calls.name)
+        arguments = _dig(value, calls.arguments)
+        if not self._bare:
+            inner = value.get("function")
+            inner = inner if isinstance(inner, dict) else value
+            name = inner.get("name") if name is None else name
+            if arguments is None:
+                arguments = inner.get("arguments", inner.get("parameters"))
+        elif arguments is None:
+            raise Impossible
+        return self._call(name, arguments, _dig(value, calls.id) if calls.id else "")
+
+    def _header(self, stops: Sequence[str]) -> Generator[None, None, tuple[str, str]]:
+        """Name and id, up to the arguments, or up to one of `stops` where nothing separates them.
+
+        Raises `Impossible`.
+        """
+        texts = [text.strip() for text in self._calls.between]
+        id = ""
+        start = self._position
+        for field, text in zip(("name", *self._calls.fields), texts, strict=True):
+            value = (yield from self._until([text] if text else stops, _NAME)).strip()
+            if field == "name":
+                name = value
+            elif field == "id":
+                id = value
+            elif not value.isdecimal():
+                raise Impossible
+            self._position += len(text)
+        if not name or "\n" in name:
+            self._position = start
+            raise Impossible
+        return name, id
+
+    def _named(self) -> Generator[None, None, Call]:
+        name, id = yield from self._header(["{"])
+        if (yield from self._peek()) != "{":
+            raise Impossible
+        self.body = self.body or self._position
+        return self._call(name, (yield from self._arguments()), id)
+
+    def _tagged(self) -> Generator[None, None, Call]:
+        parameter = self._calls.parameter
+        assert parameter is not None
+        starts = _chunks(parameter.start)
+        ends = self._ends or _chunks(self._calls.section.end)
+        name, id = yield from self._header([*starts[:1], *ends[:1]])
+        self.body = self.body or self._position
+        arguments: dict[str, Any] = {}
+        while True:
+            if (yield from self._all(starts)):
+                key, value = yield from self._argument(name, parameter, [*starts[:1], *ends[:1]])
+                arguments[key] = value
+                continue
+            start = self._position
+            if ends and (yield from self._skip(ends[0])):
+                self._position = start
+            elif (yield from self._peek()):
+                raise Impossible
+            return self._call(name, arguments, id)
+
+    def _all(self, chunks: Sequence[str]) -> Generator[None, None, bool]:
+        start = self._position
+        for chunk in chunks:
+            if not (yield from self._skip(chunk)):
+                self._position = start
+                return False
+        return bool(chunks)
+
+    def _argument(
+        self, tool: str, parameter: Parameter, follow: Sequence[str]
+    ) -> Generator[None, None, tuple[str, Any]]:
+        middles = [m for m in (parameter.middle, parameter.other_middle) if m.strip()]
+        key = yield from self._until([_chunks(middle)[0] for middle in middles], _NAME)
+        for middle in sorted(middles, key=len, reverse=True):
+            if (yield from self._all(_chunks(middle))):
+                break
+        else:
+            raise Impossible
+        start = self._position
+        end = _chunks(parameter.end)
+        while True:
+            # A value may contain what ends it: that counts only where something else follows that
+            # can follow.
+            yield from self._until(end[:1], _ENDLESS)
+            stop = self._position
+            if (yield from self._all(end)):
+                yield from self._skip(parameter.separator.strip() or "\0")
+                behind = self._position
+                goes_on = not (yield from self._peek())
+                for literal in follow:
+                    if not goes_on:
+                        goes_on = yield from self._skip(literal)
+                self._position = behind
+                if goes_on:
+                    break
+            self._position = stop + 1
+        text = _without(self._text[start:stop], middle, parameter.end)
+        raw = middle == parameter.middle and bool(parameter.other_middle)
+        quoted = parameter.quoted
+        value = text if raw else self._offered.value(tool, key.strip(), text, quoted=quoted)
+        return key.strip(), value
+
+    def _python(self) -> Generator[None, None, Call]:
+        start = self._position
+        first = yield from self._peek()
+        if not _IDENTIFIER.match(first):
+            raise Impossible
+        begin = self._position
+        while True:
+            name = _IDENTIFIER.match(self._text, begin)
+            behind = name.end() if name else begin
+            if behind < len(self._text):
+                break
+            if self._ended:
+                raise Impossible
+            yield
+        name = self._text[begin:behind]
+        if self._text[behind] != "(":
+            raise Impossible
+        self._position = behind + 1
+        inner = yield from self._peek()
+        if not (inner == ")" or _IDENTIFIER.match(inner)):
+            raise Impossible
+        if self._bare and not self._offered.has(name):
+            raise Impossible
+        if not self._bare:
+            self.body = self.body or start
+        scan = _Brackets(behind)
+        while (end := scan.end(self._text)) is None:
+            if self._ended:
+                raise Impossible
+            yield
+        try:
+            arguments = read_call(self._text[behind:end])
+        except NotAValue:
+            raise Impossible from None
+        self._position = end
+        return self._call(name, arguments)
+
+
+_ENDLESS = 1 << 30
+
+
+class _Brackets:
+    """Finds the bracket that closes the one at a position, in Python's syntax."""
+
+    _NEXT = re.compile(r"[\"'()\[\]{}\\]")
+
+    def __init__(self, position: int) -> None:
+        self._position = position
+        self._depth = 0
+        self._quote = ""
+
+    def end(self, text: str) -> int | None:
+        while found := self._NEXT.search(text, self._position):
+            character = found[0]
+            self._position = found.end()
+            if character == "\\":
+                if found.end() >= len(text):
+                    self._position = found.start()
+                    return None
+                self._position += 1
+            elif self._quote:
+                if character == self._quote:
+                    self._quote = ""
+            elif character in "\"'":
+                self._quote = character
+            elif character in "([{":
+                self._depth += 1
+            else:
+                self._depth -= 1
+                if self._depth == 0:
+                    return found.end()
+        self._position = len(text)
+        return None
+
+
+def _chunks(text: str) -> list[str]:
+    """The parts of a marker between which white space does not matter."""
+    return text.split()
+
+
+def _without(text: str, middle: str, end: str) -> str:
+    """A value without the white space that belongs to the markers around it."""
+    before = middle[len(middle.rstrip()) :]
+    after = end[: len(end) - len(end.lstrip())]
+    return text.removeprefix(before).removesuffix(after)
+
+
+def _dig(value: Any, path: Sequence[str]) -> Any:
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
