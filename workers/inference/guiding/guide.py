@@ -121,9 +121,9 @@ class Guide:
                 del self._queue[0]
             else:  # another process had led it otherwise
                 self._queue.clear()
-        if token in self._plan.table.ends:
-            return
         text = self._table.tokens[token]
+        if not text and token in self._table.ends:
+            return
         match self._mode:
             case _Mode.SPEAKS:
                 self._speak(text)

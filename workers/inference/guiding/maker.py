@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -33,7 +34,7 @@ from .guide import Guide
 from .lark import literal
 from .openings import Opening, Openings
 from .plan import CallWay, Choice, Meaning, Places, Plan, Sign
-from .tools import Tool, can_follow, read_tools
+from .tools import ANY_OBJECT, Tool, can_follow, read_tools
 
 _log = logging.getLogger(__name__)
 
@@ -240,18 +241,23 @@ class _Planner:
         """The ways into calls, with schemas loosened as far as they have to be."""
         if not tools:
             return []
-        checked = self._checked(tools)
-        for chosen in (checked, [tool.loosened() for tool in tools]):
-            found = self._entries(chosen)
-            prototypes = [self._compiled(entry.grammar) for entry in found]
-            if None not in prototypes:
-                return [
-                    (entry, CallWay(prototype, entry.strict))
-                    for entry, prototype in zip(found, prototypes, strict=True)
-                    if prototype is not None
-                ]
+        try:
+            return self._compiled_ways(tools)
+        except ConstraintFailed:
+            _log.info("one of the schemas of tools cannot be enforced as it is")
+        except TookTooLong:
+            _log.warning("schemas of tools take too long")
+        for simpler in (self._checked, _loosened, _anything_goes):
+            with suppress(ConstraintFailed, TookTooLong):
+                return self._compiled_ways(simpler(tools))
         _log.warning("calls of %d tools cannot be constrained", len(tools))
         return []
+
+    def _compiled_ways(self, tools: Sequence[Tool]) -> list[tuple[Entry, CallWay]]:
+        return [
+            (entry, CallWay(self._compiled(entry.grammar), entry.strict))
+            for entry in self._entries(tools)
+        ]
 
     def _entries(self, tools: Sequence[Tool]) -> list[Entry]:
         if self._form.harmony:
@@ -275,14 +281,11 @@ class _Planner:
         known += [False] * (len(tools) - len(known))
         return [tool if good else tool.loosened() for tool, good in zip(tools, known, strict=True)]
 
-    def _compiled(self, grammar: str) -> Matcher | None:
-        try:
-            return self._constraints.turns.run(
-                lambda: compiled(self._table, LLMatcher.grammar_from_lark(grammar)), COMPILE_SECONDS
-            )
-        except (ConstraintFailed, TookTooLong) as error:
-            _log.warning("a grammar of calls cannot be compiled: %s", error)
-            return None
+    def _compiled(self, grammar: str) -> Matcher:
+        """Raises `ConstraintFailed` or `TookTooLong`."""
+        return self._constraints.turns.run(
+            lambda: compiled(self._table, LLMatcher.grammar_from_lark(grammar)), COMPILE_SECONDS
+        )
 
     # Where what may open
 
@@ -367,7 +370,15 @@ class _Planner:
 
     def _announced(self, sign: Sign, grammar: str) -> list[Choice]:
         prototype = self._compiled(f"start: {grammar} S?\nS: /[ \\t\\r\\n]{{1,32}}/")
-        return [Choice(sign, prototype)] if prototype else []
+        return [Choice(sign, prototype)]
+
+
+def _loosened(tools: Sequence[Tool]) -> list[Tool]:
+    return [tool.loosened() for tool in tools]
+
+
+def _anything_goes(tools: Sequence[Tool]) -> list[Tool]:
+    return [Tool(tool.name, ANY_OBJECT) for tool in tools]
 
 
 def _nothing(rest: bytes) -> bool:

@@ -58,6 +58,7 @@ class Openings(Generic[T]):
         self._prefixes = frozenset(text[:end] for text in by_text for end in range(1, len(text)))
         self._longest = max(map(len, self._prefixes), default=0)
         self._forbidden = _forbidden(table, by_text)
+        self._always = self._forbidden.get(b"", _NONE)
 
     def __bool__(self) -> bool:
         return bool(self._by_text)
@@ -91,19 +92,11 @@ class Openings(Generic[T]):
 
     def wrong_after(self, text: bytes) -> Tokens:
         """Tokens that may not follow a text, of which the end is enough."""
-        forbidden = self._forbidden
-        if not forbidden:
-            return _NONE
-        found = [
-            tokens
-            for start in range(max(0, len(text) - self._longest), len(text))
-            if (tokens := forbidden.get(text[start:])) is not None
-        ]
-        if (always := forbidden.get(b"")) is not None:
-            found.append(always)
-        if len(found) < 2:
-            return found[0] if found else _NONE
-        return np.concatenate(found)
+        if not text:
+            return self._always
+        ends = (text[start:] for start in range(max(0, len(text) - self._longest), len(text)))
+        found = [tokens for end in ends if (tokens := self._forbidden.get(end)) is not None]
+        return np.concatenate([*found, self._always]) if found else self._always
 
 
 def _forbidden(table: TokenTable, openings: Mapping[bytes, Opening[Any]]) -> dict[bytes, Tokens]:
