@@ -11,6 +11,7 @@ import typer
 from ...protocol.errors import PronkError
 from ...protocol.messages.control import DrainKind
 from . import models as model_commands
+from . import templates as template_commands
 
 app = typer.Typer(
     name="pronk",
@@ -48,6 +49,7 @@ def _fail(error: PronkError) -> typer.Exit:
 
 
 model_commands.register(app)
+template_commands.register(app)
 
 _SERVER, _HOSTS = "Server", "Hosts"
 

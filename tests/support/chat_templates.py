@@ -16,14 +16,20 @@ _TURNS = """\
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|turn|>model\\n' }}PROMPT{% endif %}"""
 
-_TOOLS = "{%- if tools %}{{ '<|turn|>system\\nTools: ' + tools | tojson + '<|over|>\\n' }}{% endif %}"
+_TOOLS = (
+    "{%- if tools %}{{ '<|turn|>system\\nTools: ' + tools | tojson + '<|over|>\\n' }}{% endif %}"
+)
 
 
 def _chat(answer: str, prompt: str = "", head: str = _TOOLS) -> str:
     return head + _TURNS.replace("ANSWER", answer).replace("PROMPT", prompt)
 
 
-_THINK = "{%- if m.reasoning_content %}{{ '<think>\\n' + m.reasoning_content + '\\n</think>\\n\\n' }}{% endif %}"
+_THINK = (
+    "{%- if m.reasoning_content %}"
+    "{{- '<think>\\n' + m.reasoning_content + '\\n</think>\\n\\n' }}"
+    "{%- endif %}"
+)
 _TEXT = "{{- m.content or '' }}"
 _NO_THINKING = "{%- if enable_thinking is false %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}"
 
@@ -46,9 +52,11 @@ def _lit(text: str) -> str:
     return "{{- '" + text.replace("\n", "\\n") + "' }}"
 
 
-_TAGGED_OBJECT = _lit("<tool_call>\n") + (
-    """{{- '{"name": "' + f.name + '", "arguments": ' + f.arguments | tojson + '}' }}"""
-) + _lit("\n</tool_call>")
+_TAGGED_OBJECT = (
+    _lit("<tool_call>\n")
+    + ("""{{- '{"name": "' + f.name + '", "arguments": ' + f.arguments | tojson + '}' }}""")
+    + _lit("\n</tool_call>")
+)
 
 HERMES = _chat(_THINK + _TEXT + _calls(_TAGGED_OBJECT, between=_lit("\n")), _NO_THINKING)
 """ChatML with an object in tags, and reasoning that a request can turn off."""
@@ -57,7 +65,8 @@ FUNCTION_OBJECT = _chat(
     _TEXT
     + _calls(
         _lit("<call>")
-        + """{{- {"type": "function", "id": c.id, "function": {"name": f.name, "arguments": f.arguments | tojson}} | tojson }}"""
+        + """{%- set written = {"name": f.name, "arguments": f.arguments | tojson} %}"""
+        + """{{- {"type": "function", "id": c.id, "function": written} | tojson }}"""
         + _lit("</call>")
     )
 )
@@ -66,7 +75,8 @@ FUNCTION_OBJECT = _chat(
 LIST_WITH_IDS = _chat(
     _TEXT
     + _calls(
-        """{{- '{"name": "' + f.name + '", "arguments": ' + f.arguments | tojson + ', "id": "' + c.id + '"}' }}"""
+        """{{- '{"name": "' + f.name + '", "arguments": ' + f.arguments | tojson }}"""
+        """{{- ', "id": "' + c.id + '"}' }}"""
         "{%- if c.id | length != 9 %}{{ raise_exception('ids have 9 characters') }}{% endif %}",
         _lit("[TOOL_CALLS]["),
         _lit("]"),
@@ -190,7 +200,8 @@ ACTIONS = _chat(
     "{%- if m.reasoning_content %}"
     "{{- '<|START_THINKING|>' + m.reasoning_content + '<|END_THINKING|>' }}{% endif %}"
     + _calls(
-        """{{- '\\n    {"tool_call_id": "' ~ loop.index0 ~ '", "tool_name": "' ~ f.name ~ '", "parameters": ' ~ f.arguments | tojson ~ '}' }}""",
+        """{{- '\\n    {"tool_call_id": "' ~ loop.index0 ~ '", "tool_name": "' }}"""
+        """{{- f.name ~ '", "parameters": ' ~ f.arguments | tojson ~ '}' }}""",
         _lit("<|START_ACTION|>["),
         _lit("\n]<|END_ACTION|>"),
         _lit(","),
@@ -215,9 +226,7 @@ PYTHON_LIST = _chat(
 BARE_PYTHON = _chat(_TEXT + _calls(_PYTHON, _lit("["), _lit("]"), _lit(", ")))
 """Llama 4's."""
 
-PYTHON_LINES = _chat(
-    _TEXT + _calls(_PYTHON, _lit("<calls>\n"), _lit("\n</calls>"), _lit("\n"))
-)
+PYTHON_LINES = _chat(_TEXT + _calls(_PYTHON, _lit("<calls>\n"), _lit("\n</calls>"), _lit("\n")))
 """OLMo 3's."""
 
 NAME_AS_KEY = _chat(
@@ -231,15 +240,13 @@ NAME_AS_KEY = _chat(
 )
 """Apertus's."""
 
-RECIPIENTS = (
-    _chat(
-        "{%- if m.content %}{{ 'all\\n' + m.content }}{% endif %}"
-        "{%- if m.tool_calls %}{%- for c in m.tool_calls %}"
-        "{%- if m.content or not loop.first %}{{ '>>>' }}{% endif %}"
-        "{{- c.function.name + '\\n' + c.function.arguments | tojson }}"
-        "{%- endfor %}{%- endif %}"
-    ).replace("<|turn|>model\\n", "<|turn|>model\\n>>>")
-)
+RECIPIENTS = _chat(
+    "{%- if m.content %}{{ 'all\\n' + m.content }}{% endif %}"
+    "{%- if m.tool_calls %}{%- for c in m.tool_calls %}"
+    "{%- if m.content or not loop.first %}{{ '>>>' }}{% endif %}"
+    "{{- c.function.name + '\\n' + c.function.arguments | tojson }}"
+    "{%- endfor %}{%- endif %}"
+).replace("<|turn|>model\\n", "<|turn|>model\\n>>>")
 """Functionary's: the prompt ends with the marker that announces who is spoken to."""
 
 PROMPT_THINKS = _chat(
@@ -255,8 +262,7 @@ LATEST_REASONING = _chat(
     + _TEXT
     + _calls(_TAGGED_OBJECT, between=_lit("\n")),
     "{{- '<think></think>' if enable_thinking is false else '<think>' }}",
-    head=_TOOLS
-    + "{%- set ns = namespace(last=-1) %}{%- for m in messages %}"
+    head=_TOOLS + "{%- set ns = namespace(last=-1) %}{%- for m in messages %}"
     "{%- if m.role == 'user' %}{%- set ns.last = loop.index0 %}{% endif %}{%- endfor %}",
 )
 """Reasoning is kept only behind the last question."""
@@ -264,9 +270,7 @@ LATEST_REASONING = _chat(
 BRACKETS = _chat(
     "{%- if m.reasoning_content %}{{ '[THINK]' + m.reasoning_content + '[/THINK]' }}{% endif %}"
     + _TEXT
-    + _calls(
-        "{{- '[TOOL_CALLS]' + f.name + '[ARGS]' + f.arguments | tojson }}"
-    )
+    + _calls("{{- '[TOOL_CALLS]' + f.name + '[ARGS]' + f.arguments | tojson }}")
 )
 """Magistral's."""
 
@@ -275,6 +279,77 @@ PROSE_THOUGHTS = _chat(
     "{{- 'Here is my thought process: ' + m.reasoning_content + '\\nHere is my response: ' }}"
     "{%- endif %}" + _TEXT
 )
+
+CODE_BLOCK = _chat(
+    _TEXT
+    + _calls(
+        """{{- '    {\\n        "tool_name": "' + f.name + '",\\n        "parameters": ' }}"""
+        """{{- f.arguments | tojson(indent=4) + '\\n    }' }}""",
+        _lit("Action: ```json\n[\n"),
+        _lit("\n]```"),
+        _lit(",\n"),
+    )
+)
+"""Command R's."""
+
+CALLS_FIRST = _chat(
+    _calls(
+        _PYTHON,
+        _lit("<|calls_start|>\n```python\n"),
+        _lit("\n```\n<|calls_end|>\n"),
+        _lit("\n"),
+    )
+    + _TEXT
+)
+"""MiniCPM's: Python in a code block, and text behind it."""
+
+ID_BEFORE_NAME = _chat(
+    _TEXT
+    + _calls(
+        "{{- '<call id=' ~ c.id ~ ' number=' ~ loop.index ~ ' name=' ~ f.name ~ '>' }}"
+        "{{- f.arguments | tojson ~ '</call>' }}"
+    )
+)
+
+ANSWER_IN_TAGS = _chat(
+    _THINK
+    + _lit("<answer>\n")
+    + _TEXT
+    + _calls(
+        _lit("<tool_call>")
+        + "{{- f.name + '\\n```json\\n' + f.arguments | tojson + '\\n```</tool_call>' }}",
+        _lit("<tool_calls>"),
+        _lit("</tool_calls>"),
+        _lit("\n"),
+    )
+    + _lit("\n</answer>")
+)
+"""Hunyuan's: text and calls within one pair of markers."""
+
+OBJECT_AROUND_ALL = _chat(
+    _TEXT
+    + _calls(
+        """{{- {"name": f.name, "arguments": f.arguments} | tojson }}""",
+        _lit('{"tool_calls": ['),
+        _lit("]}"),
+        _lit(", "),
+    )
+)
+
+QUOTED_TEXTS = _chat(
+    _TEXT
+    + _calls(
+        "{{- '<call ' + f.name + '>' }}{%- for k, v in f.arguments | items %}"
+        "{{- '<with ' + k + '>' + v | tojson + '</with>' }}{%- endfor %}" + _lit("</call>")
+    )
+)
+
+ASKED_IN_WORDS = _chat(
+    _TEXT,
+    head="{%- if thinking %}{{ '<|turn|>system\\nWrite your thoughts after \"Here is my thought "
+    'process:" and your answer after "Here is my response:".<|over|>\\n\' }}{% endif %}',
+)
+"""Granite 3.2's."""
 
 INSTRUCTED = _chat(
     _TEXT,
@@ -318,7 +393,9 @@ GO_CHATML = """\
 
 GO_LIST = """\
 {{- range $i, $_ := .Messages }}
-{{- if eq .Role "user" }}[INST] {{ if $.Tools }}[AVAILABLE_TOOLS] {{ $.Tools }}[/AVAILABLE_TOOLS] {{ end }}{{ .Content }}[/INST]
+{{- $last := eq (len (slice $.Messages $i)) 1 }}
+{{- if eq .Role "user" }}[INST] {{ if and $.Tools $last }}[TOOLS] {{ $.Tools }}[/TOOLS] {{ end }}
+{{- .Content }}[/INST]
 {{- else if eq .Role "assistant" }}
 {{- if .Content }} {{ .Content }}</s>
 {{- else if .ToolCalls }}[TOOL_CALLS] [
@@ -327,6 +404,25 @@ GO_LIST = """\
 {{- end }}
 {{- else if eq .Role "tool" }}[TOOL_RESULTS] {"content": {{ .Content }}} [/TOOL_RESULTS]
 {{- end }}
+{{- end }}"""
+
+
+GO_BARE = """\
+{{- range $i, $_ := .Messages }}
+{{- $last := eq (len (slice $.Messages $i)) 1 }}
+{{- if eq .Role "user" }}<|turn|>user
+{{ if and $.Tools $last }}Answer with a JSON object if one of these is of use: {{ $.Tools }}
+{{ end }}{{ .Content }}<|over|>
+{{ else if eq .Role "assistant" }}<|turn|>model
+{{ range .ToolCalls }}{"name": "{{ .Function.Name }}", "parameters": {{ .Function.Arguments }}}
+{{- else }}{{ .Content }}
+{{- end }}{{ if not $last }}<|over|>
+{{ end }}
+{{- else if eq .Role "tool" }}<|turn|>tool
+{{ .Content }}<|over|>
+{{ end }}
+{{- if and $last (ne .Role "assistant") }}<|turn|>model
+{{ end }}
 {{- end }}"""
 
 
@@ -358,9 +454,7 @@ FAMILIES = [
     Family("function object", FUNCTION_OBJECT, frozenset(_REASONING)),
     Family("list with ids", LIST_WITH_IDS, frozenset(_REASONING)),
     Family("name, id, arguments", NAME_THEN_ARGUMENTS, frozenset(_REASONING)),
-    Family(
-        "bare object", BARE_OBJECT, frozenset(_REASONING | {"two calls", "a call after text"})
-    ),
+    Family("bare object", BARE_OBJECT, frozenset(_REASONING | {"two calls", "a call after text"})),
     Family("bare list", BARE_LIST, frozenset(_REASONING)),
     Family("name in tag", NAME_IN_TAG, frozenset(_REASONING)),
     Family("numbered", NUMBERED, frozenset(_REASONING)),
@@ -373,15 +467,29 @@ FAMILIES = [
     Family("bare python", BARE_PYTHON, frozenset(_REASONING)),
     Family("python lines", PYTHON_LINES, frozenset(_REASONING)),
     Family("name as key", NAME_AS_KEY, frozenset(_REASONING)),
+    Family("code block", CODE_BLOCK, frozenset(_REASONING)),
+    Family("calls first", CALLS_FIRST, frozenset(_REASONING)),
+    Family("id before name", ID_BEFORE_NAME, frozenset(_REASONING)),
+    Family("answer in tags", ANSWER_IN_TAGS),
+    Family("object around all", OBJECT_AROUND_ALL, frozenset(_REASONING)),
+    Family("quoted texts", QUOTED_TEXTS, frozenset(_REASONING)),
+    Family(
+        "asked in words",
+        ASKED_IN_WORDS,
+        frozenset(_CALLS | _REASONING) - {"reasoning before text"},
+    ),
     Family("recipients", RECIPIENTS, frozenset(_REASONING)),
     Family("prompt thinks", PROMPT_THINKS),
     Family("latest reasoning", LATEST_REASONING),
     Family("brackets", BRACKETS),
-    Family("prose thoughts", PROSE_THOUGHTS, frozenset(_CALLS | _REASONING) - {"reasoning before text"}),
+    Family(
+        "prose thoughts", PROSE_THOUGHTS, frozenset(_CALLS | _REASONING) - {"reasoning before text"}
+    ),
     Family("instructed", INSTRUCTED),
     Family("plain", PLAIN, frozenset(_CALLS | _REASONING)),
     Family("alternating", ALTERNATING, frozenset(_CALLS | _REASONING)),
     Family("go chatml", GO_CHATML, go=True),
+    Family("go bare", GO_BARE, frozenset(_REASONING | {"a call after text"}), go=True),
     Family(
         "go list",
         GO_LIST,

@@ -42,6 +42,8 @@ class Vocabulary:
 
     tokens: list[str]
     merges: list[str]
+    signals: int = 0
+    """Control tokens before `SPECIAL`."""
 
     @property
     def end_of_turn(self) -> int:
@@ -233,10 +235,11 @@ def add_vocabulary(
     writer.add_vocab_size(len(vocabulary.tokens))
     normal, control = gguf.TokenType.NORMAL, gguf.TokenType.CONTROL
     ordinary = len(vocabulary.tokens) - len(SPECIAL)
+    text = ordinary - vocabulary.signals
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(tokenizer)
     writer.add_token_list(vocabulary.tokens)
-    writer.add_token_types([normal] * ordinary + [control] * len(SPECIAL))
+    writer.add_token_types([normal] * text + [control] * (len(vocabulary.tokens) - text))
     writer.add_token_merges(vocabulary.merges)
     writer.add_bos_token_id(ordinary)
     writer.add_eos_token_id(vocabulary.end_of_turn)

@@ -7,9 +7,17 @@ from dataclasses import replace
 
 from .description import Calls, Markers, Syntax
 from .items import Item, find_item
-from .probing import FIRST, SECOND, TYPED, ProbeCall, common_end, common_start
+from .probing import FIRST, SECOND, TYPED, common_end, common_start
 
 _DIGITS = re.compile(r"(\d+)")
+
+
+def without_content(calls: Calls, content: Markers) -> Calls:
+    """Calls of an answer that as a whole stands between the markers of its text."""
+    start, own = calls.section.start.lstrip(), content.start.strip()
+    if not own or not start.startswith(own):
+        return calls
+    return replace(calls, section=Markers(start.removeprefix(own).lstrip(), calls.section.end))
 
 
 def read_calls(
@@ -28,6 +36,7 @@ def read_calls(
     if two is None or pair is None:
         before, after = one[: alone.start], _up_to(one[alone.end :], end_of_turn)
         section, each, separator = Markers(), Markers(before, after), ""
+        same = before
     else:
         first, second = pair
         before, after = two[: first.start], _up_to(two[second.end :], end_of_turn)
@@ -39,6 +48,7 @@ def read_calls(
             lead = behind[len(behind) - head : len(behind) - len(before)].lstrip()
         head = min(head, len(before) + len(lead))
         opening = (lead + before)[len(lead + before) - head :]
+        same = gap[len(gap) - head :] if head else ""
         section = Markers((lead + before)[: len(lead + before) - head], after[tail:])
         each = Markers(opening, after[:tail])
         separator = gap[tail : len(gap) - head]
@@ -56,8 +66,15 @@ def read_calls(
     )
     calls = _listed(_whole_brackets(calls))
     if alone.syntax in (Syntax.NAMED, Syntax.TAGGED):
-        texts, fields = _between(alone, FIRST, pair[1] if pair else None)
-        calls = replace(calls, between=texts, fields=fields)
+        start, *early = _apart(calls.each.start, same)
+        name, *late = _apart(alone.between, pair[1].between if pair else alone.between)
+        header = [*early, ("name", name[1]), *late]
+        calls = replace(
+            calls,
+            each=Markers(start[1], calls.each.end),
+            fields=tuple(field for field, _ in header),
+            between=tuple(text for _, text in header),
+        )
     if alone.parameter:
         parameter = alone.parameter
         if typed and (other := _other_middle(typed)) and other != parameter.middle:
@@ -111,28 +128,28 @@ def _listed(calls: Calls) -> Calls:
     return calls
 
 
-def _between(
-    item: Item, call: ProbeCall, second: Item | None
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The texts between name and arguments, and what stands between those texts."""
-    texts: list[str] = []
-    fields: list[str] = []
-    pieces = item.between.split(call.id)
-    others = second.between.split(SECOND.id) if second else pieces
-    for number, (piece, other) in enumerate(zip(pieces, others, strict=False)):
-        if number:
-            fields.append("id")
-        own, theirs = _DIGITS.split(piece), _DIGITS.split(other)
-        text = own[0]
+def _apart(text: str, other: str) -> list[tuple[str, str]]:
+    """A text divided where the id of the first call stands, or a number that counts the calls.
+
+    `other` is the same for the second call. Each part has before it what stands there: nothing,
+    `id` or `index`.
+    """
+    parts: list[tuple[str, str]] = []
+    field = ""
+    pieces, others = text.split(FIRST.id), other.split(SECOND.id)
+    for number, piece in enumerate(pieces):
+        own = _DIGITS.split(piece)
+        theirs = _DIGITS.split(others[number]) if len(others) == len(pieces) else own
+        start = own[0]
         for index in range(1, len(own), 2):
             if len(own) == len(theirs) and own[index] != theirs[index]:
-                texts.append(text)
-                fields.append("index")
-                text = own[index + 1]
+                parts.append((field, start))
+                field, start = "index", own[index + 1]
             else:
-                text += own[index] + own[index + 1]
-        texts.append(text)
-    return tuple(texts), tuple(fields)
+                start += own[index] + own[index + 1]
+        parts.append((field, start))
+        field = "id"
+    return parts
 
 
 def _other_middle(typed: str) -> str:

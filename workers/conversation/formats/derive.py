@@ -7,7 +7,7 @@ few that say nothing of it either.
 
 from __future__ import annotations
 
-from .calls import read_calls
+from .calls import read_calls, without_content
 from .description import Format, Markers, Reasoning
 from .harmony import is_harmony
 from .instructions import instructed
@@ -24,7 +24,7 @@ from .probing import (
     Rendering,
     common_end,
 )
-from .reasoning import read_reasoning, without_reasoning
+from .reasoning import closing_of, read_reasoning, without_reasoning
 
 
 def derive(rendering: Rendering, *others: Rendering) -> Format:
@@ -76,6 +76,9 @@ def _derive(rendering: Rendering) -> Format:
         calls = instructed(with_tools)
     if plain is not None and content == Markers():
         content = _content(plain, reasoning, lead, end_of_turn)
+        if content.end and content.end == end_of_turn:
+            end_of_turn = _next_end(plain, end_of_turn)
+        calls = without_content(calls, content) if calls and not lead else calls
     both = probing.answer(CONTENT, calls=(FIRST,), tools=tools) if calls else None
     said = _up_to(both.text, end_of_turn) if both else ""
     return Format(
@@ -112,15 +115,23 @@ def _end_of_turn(plain: Answer | None, one: Answer | None) -> str:
     return next((each for each in found if each in one.text), "")
 
 
-def _content(
-    plain: Answer, reasoning: Reasoning | None, lead: str, end_of_turn: str
-) -> Markers:
+def _content(plain: Answer, reasoning: Reasoning | None, lead: str, end_of_turn: str) -> Markers:
     """What stands around the text of an answer."""
     text = without_reasoning(reasoning, plain.prompt, plain.text)
     before, _, after = text.partition(CONTENT)
     if not (lead + before).strip():
         return Markers()
+    closing = closing_of(before.strip())
+    if closing and after.lstrip().startswith(closing):
+        return Markers(before.lstrip(), closing)
     return Markers(lead + before.lstrip(), _up_to(after, end_of_turn) if end_of_turn else "")
+
+
+def _next_end(plain: Answer, end: str) -> str:
+    """What ends a message whose text has an end of its own."""
+    after = plain.text.partition(CONTENT)[2].partition(end)[2].strip()
+    marker = ANSWERED.match(after)
+    return marker[0] if marker else after
 
 
 def _up_to(text: str, end: str) -> str:

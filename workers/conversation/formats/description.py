@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-
 HARMONY = ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>")
 """Where an answer consists of messages on channels."""
 
@@ -90,10 +89,10 @@ class Calls:
     """OBJECT: whether the arguments are a string with JSON in it."""
     constants: tuple[tuple[str, str], ...] = ()
     """OBJECT: keys whose value is always the same text, such as `type`."""
-    between: tuple[str, ...] = ()
-    """NAMED, TAGGED: the texts between name and arguments."""
     fields: tuple[str, ...] = ()
-    """What stands between those texts: `id` or `index`."""
+    """NAMED, TAGGED: what stands before the arguments: `name`, and perhaps `id` and `index`."""
+    between: tuple[str, ...] = ()
+    """The text behind each of these."""
     parameter: Parameter | None = None
     """TAGGED: how one argument is written."""
 
@@ -153,7 +152,10 @@ class Format:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; `from_json` reads it."""
-        return asdict(self)
+        data = asdict(self)
+        if self.calls:
+            data["calls"]["syntax"] = self.calls.syntax.value
+        return data
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Format:

@@ -63,7 +63,10 @@ class HarmonyParser:
 
     def _read_header(self) -> bool:
         at = self._text.find(_MESSAGE)
-        if not self._begins_header() or (at if at >= 0 else len(self._text) - len(_MESSAGE)) > _HEADER:
+        if (
+            not self._begins_header()
+            or (at if at >= 0 else len(self._text) - len(_MESSAGE)) > _HEADER
+        ):
             # The model left the header out: what it says is for the reader.
             self._header, self._call, self._thinks = None, None, False
             return True

@@ -10,12 +10,13 @@ import re
 from .description import Calls, Markers, Syntax
 
 _EXAMPLE = re.compile(
-    r"(?P<start><[^<>/\s]{1,60}>|\[[A-Z_]+\])?\s*(?P<list>\[?)\s*"
-    r'\{\s*"(?P<name>name|tool_name)"\s*:[^,{}]{0,80},\s*"(?P<arguments>arguments|parameters)"\s*:'
-    r"(?P<rest>[^\n]{0,200}\n?\s*(?:</[^<>\s]{1,60}>)?)"
+    r"(?P<start><[^<>/\s]{1,60}>|\[[A-Z_]{1,60}\])?\s{0,9}(?P<list>\[?)\s{0,9}"
+    r'\{\s{0,9}"(?P<name>name|tool_name)"\s{0,9}:[^,{}]{0,80},'
+    r'\s{0,9}"(?P<arguments>arguments|parameters)"\s{0,9}:'
+    r"(?P<rest>[^\n]{0,200}\n?\s{0,9}(?:</[^<>\s]{1,60}>)?)"
 )
-_MARKER = re.compile(r"<\|?[a-z_:]*tool_?calls?\|?>|\[TOOL_CALLS\]", re.IGNORECASE)
-_CLOSING = re.compile(r"</[^<>\s]+>")
+_MARKER = re.compile(r"<\|?[a-z_:]{0,20}tool_?calls?\|?>|\[TOOL_CALLS\]", re.IGNORECASE)
+_CLOSING = re.compile(r"</[^<>\s]{1,60}>")
 
 
 def instructed(prompt: str) -> Calls | None:

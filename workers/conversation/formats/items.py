@@ -44,9 +44,7 @@ def find_item(text: str, call: ProbeCall, other: ProbeCall, position: int = 0) -
     )
 
 
-def _object(
-    text: str, call: ProbeCall, other: ProbeCall, position: int, at: int
-) -> Item | None:
+def _object(text: str, call: ProbeCall, other: ProbeCall, position: int, at: int) -> Item | None:
     start = position
     for _ in range(_TRIES):
         start = text.find("{", start, at)
@@ -71,7 +69,8 @@ def _object(
                     tuple(
                         (key, each)
                         for key, each in value.items()
-                        if isinstance(each, str) and each not in (call.name, call.id)
+                        if isinstance(each, str)
+                        and each not in (call.name, call.id)
                         and (key,) != arguments
                     ),
                 )

@@ -39,6 +39,11 @@ class Offered:
         """Whether there is certainly no tool to call."""
         return self._types is not None and not self._types
 
+    @property
+    def names(self) -> frozenset[str] | None:
+        """What a tool may be called; None where it may be called anything."""
+        return None if self._types is None else frozenset(self._types)
+
     def has(self, name: str) -> bool:
         """Whether a tool may be called that."""
         return self._types is None or name in self._types
@@ -78,9 +83,9 @@ def _types(schema: Mapping[str, Any]) -> Iterable[str]:
             kind = _mapping(option).get("type")
             if isinstance(kind, str):
                 yield kind
-    if "type" not in schema and isinstance(values := schema.get("enum"), list):
-        if values and all(isinstance(value, str) for value in values):
-            yield "string"
+    values = schema.get("enum")
+    if "type" not in schema and isinstance(values, list) and values:
+        yield from {"string"} if all(isinstance(value, str) for value in values) else ()
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

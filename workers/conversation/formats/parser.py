@@ -11,7 +11,7 @@ from .description import Calls, Format, Syntax
 from .harmony import HarmonyParser
 from .offered import Offered
 from .reader import CallReader, Impossible
-from .said import Call, Content, Said, Thinking
+from .said import Content, Said, Thinking
 
 _ATTEMPTS = 64
 """How often, when the answer has ended, something is still tried that no call became of."""
@@ -174,9 +174,7 @@ class AnswerParser:
             return None
         return means
 
-    def _act(
-        self, means: _Means, before: str, marker: str, after: str, said: list[Said]
-    ) -> None:
+    def _act(self, means: _Means, before: str, marker: str, after: str, said: list[Said]) -> None:
         if means is _Means.SECTION or means is _Means.CALL:
             assert self._calls is not None
             spoken = before.rstrip()

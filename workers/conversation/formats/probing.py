@@ -14,7 +14,7 @@ from ..gotemplate import GoTemplateError
 from ..jinja import Broken, Complaint, Renderer
 from ..turns import Turn
 
-_RENDERINGS = 80
+_RENDERINGS = 40
 """How often a template is rendered at most to find out its format."""
 _FUEL = 200_000
 _OUTPUT = 256 * 1024
@@ -196,7 +196,24 @@ class Probing:
         tools: bool = True,
         think: Think = None,
     ) -> Answer | None:
-        """What follows the prompt of a question when this was answered."""
+        """What follows the prompt of a question when this was answered.
+
+        Some templates show tools only beside the last question: they are asked without.
+        """
+        for offered in (True, False) if tools else (False,):
+            found = self._answer(content, thinking, calls, offered, think)
+            if found is not None:
+                return found
+        return None
+
+    def _answer(
+        self,
+        content: str,
+        thinking: str,
+        calls: Sequence[ProbeCall],
+        tools: bool,
+        think: Think,
+    ) -> Answer | None:
         prompt = self.prompt(tools=tools, think=think)
         if prompt is None:
             return None
@@ -206,13 +223,13 @@ class Probing:
         ]
         end = Turn("assistant", LATER)
         for after in ([], results, [*results, end]) if calls else ([], [Turn("user", LATER)]):
-            turns = [Turn("user", USER), said, *after]
-            whole = self._render(turns, tools, think, False)
-            if whole is not None:
-                wanted = [content, thinking, *(call.name for call in calls)]
-                cut = common_start(prompt, whole)
-                if all(text in whole[cut:] for text in wanted[:1] + wanted[2:]):
-                    return Answer(whole[:cut], whole[cut:])
+            whole = self._render([Turn("user", USER), said, *after], tools, think, False)
+            if whole is None:
+                continue
+            cut = common_start(prompt, whole)
+            wanted = (content, *(call.name for call in calls))
+            if USER not in whole[cut:] and all(text in whole[cut:] for text in wanted):
+                return Answer(whole[:cut], whole[cut:])
         return None
 
     def _render(

@@ -13,7 +13,7 @@ from .description import Calls, Parameter, Syntax
 from .offered import Offered
 from .python import read_call
 from .said import Call
-from .values import NotAValue, Scan, load
+from .values import NotAValue, Scan, carried, load
 
 _NAME = 256
 """Longest name of a tool, in characters."""
@@ -101,6 +101,8 @@ class CallReader:
                     closed = closed or literal == "]"
                     break
             else:
+                if self._ended and self._is_cut_off():
+                    self._position = len(self._text)
                 if closed or not (separated or self._calls.section.start.strip()):
                     return False
                 if _chunks(self._calls.each.start):
@@ -109,6 +111,11 @@ class CallReader:
                 if self._calls.syntax is Syntax.OBJECT:
                     return first == "{"
                 return self._calls.syntax is Syntax.PYTHON and bool(_IDENTIFIER.match(first))
+
+    def _is_cut_off(self) -> bool:
+        """Whether the answer ends within what closes a call."""
+        rest = self._text[self._position :].lstrip()
+        return bool(rest) and any(literal.startswith(rest) for literal in self._after)
 
     # What every syntax needs
 
@@ -174,12 +181,22 @@ class CallReader:
             yield
         if keys is not None and not keys.issuperset(scan.keys):
             raise Impossible
+        if scan.broken and not (yield from self._closed_at(end)):
+            raise Impossible
         try:
             value = load(self._text[start:end], ended=scan.broken)
         except NotAValue:
             raise Impossible from None
         self._position = end
         return value
+
+    def _closed_at(self, position: int) -> Generator[None, None, bool]:
+        """Whether what ends a call stands there."""
+        self._position = position
+        for literal in self._after:
+            if (yield from self._skip(literal)):
+                return True
+        return False
 
     def _call(self, name: Any, arguments: Any, id: Any = "") -> Call:
         if isinstance(arguments, str):
@@ -193,6 +210,10 @@ class CallReader:
             raise Impossible
         if self._bare and not self._offered.has(name.strip()):
             raise Impossible
+        try:
+            arguments = carried(arguments)
+        except NotAValue:
+            raise Impossible from None
         written = str(id) if isinstance(id, str | int) and not isinstance(id, bool) else ""
         return Call(name.strip(), arguments, written)
 
@@ -205,7 +226,7 @@ class CallReader:
         keys = None
         if self._bare:
             keys = self._keys()
-            yield from self._bare_beginning(keys)
+            yield from self._bare_beginning(keys or self._offered.names)
         else:
             self.body = start
         value = yield from self._value(keys)
@@ -221,23 +242,38 @@ class CallReader:
 
     def _bare_beginning(self, keys: frozenset[str] | None) -> Wait:
         """Whether an object begins like a call. Raises `Impossible` as early as it does not."""
-        after = self._position + 1
+        key = yield from self._bare_text(self._position + 1, keys)
+        if (key,) != self._calls.name:
+            return
+        colon = self._text.find('"', self._text.find('"', self._position) + 1) + 1
+        while not (rest := self._text[colon:].lstrip()):
+            yield from self._more()
+        if rest[0] != ":":
+            raise Impossible
+        yield from self._bare_text(self._text.find(":", colon) + 1, self._offered.names)
+
+    def _bare_text(
+        self, position: int, allowed: frozenset[str] | None
+    ) -> Generator[None, None, str]:
+        """The text in quotes behind a position, if it is allowed. Raises `Impossible`."""
         while True:
-            rest = self._text[after:].lstrip()
-            if rest:
-                if rest[0] != '"':
-                    raise Impossible
-                key, closed, _ = rest[1:].partition('"')
-                if keys is None:
-                    if closed and not self._offered.has(key):
-                        raise Impossible
-                elif not any(each == key if closed else each.startswith(key) for each in keys):
-                    raise Impossible
-                if closed:
-                    return
-            if self._ended:
+            rest = self._text[position:].lstrip()
+            text, closed, _ = rest[1:].partition('"')
+            if (rest and rest[0] != '"') or len(text) > _NAME:
                 raise Impossible
-            yield
+            if allowed is not None and not (
+                text in allowed if closed else any(each.startswith(text) for each in allowed)
+            ):
+                raise Impossible
+            if closed:
+                return text
+            yield from self._more()
+
+    def _more(self) -> Wait:
+        """Waits for more text. Raises `Impossible` at the end."""
+        if self._ended:
+            raise Impossible
+        yield
 
     def _call_in(self, value: Any) -> Call:
         calls = self._calls
@@ -266,9 +302,9 @@ class CallReader:
         Raises `Impossible`.
         """
         texts = [text.strip() for text in self._calls.between]
-        id = ""
+        name = id = ""
         start = self._position
-        for field, text in zip(("name", *self._calls.fields), texts, strict=True):
+        for field, text in zip(self._calls.fields, texts, strict=True):
             value = (yield from self._until([text] if text else stops, _NAME)).strip()
             if field == "name":
                 name = value
@@ -299,7 +335,7 @@ class CallReader:
         arguments: dict[str, Any] = {}
         while True:
             if (yield from self._all(starts)):
-                key, value = yield from self._argument(name, parameter, [*starts[:1], *ends[:1]])
+                key, value = yield from self._argument(name, parameter, (starts, ends))
                 arguments[key] = value
                 continue
             start = self._position
@@ -318,7 +354,7 @@ class CallReader:
         return bool(chunks)
 
     def _argument(
-        self, tool: str, parameter: Parameter, follow: Sequence[str]
+        self, tool: str, parameter: Parameter, follow: Sequence[Sequence[str]]
     ) -> Generator[None, None, tuple[str, Any]]:
         middles = [m for m in (parameter.middle, parameter.other_middle) if m.strip()]
         key = yield from self._until([_chunks(middle)[0] for middle in middles], _NAME)
@@ -328,28 +364,43 @@ class CallReader:
         else:
             raise Impossible
         start = self._position
-        end = _chunks(parameter.end)
-        while True:
-            # A value may contain what ends it: that counts only where something else follows that
-            # can follow.
-            yield from self._until(end[:1], _ENDLESS)
-            stop = self._position
-            if (yield from self._all(end)):
-                yield from self._skip(parameter.separator.strip() or "\0")
-                behind = self._position
-                goes_on = not (yield from self._peek())
-                for literal in follow:
-                    if not goes_on:
-                        goes_on = yield from self._skip(literal)
-                self._position = behind
-                if goes_on:
-                    break
-            self._position = stop + 1
+        stop = yield from self._value_end(parameter, follow)
         text = _without(self._text[start:stop], middle, parameter.end)
         raw = middle == parameter.middle and bool(parameter.other_middle)
         quoted = parameter.quoted
         value = text if raw else self._offered.value(tool, key.strip(), text, quoted=quoted)
         return key.strip(), value
+
+    def _value_end(
+        self, parameter: Parameter, follow: Sequence[Sequence[str]]
+    ) -> Generator[None, None, int]:
+        """Passes what ends a value; where that begins. Raises `Impossible`.
+
+        A value may have in it what ends it: that counts only where something else follows that can
+        follow. At the end of the answer, where less may follow, the first one counts.
+        """
+        end = _chunks(parameter.end)
+        first: tuple[int, int] | None = None
+        while True:
+            try:
+                yield from self._until(end[:1], _ENDLESS)
+            except Impossible:
+                if first is None:
+                    raise
+                stop, self._position = first
+                return stop
+            stop = self._position
+            if (yield from self._all(end)):
+                yield from self._skip(parameter.separator.strip() or "\0")
+                behind = self._position
+                first = first or (stop, behind)
+                goes_on = not (yield from self._peek())
+                for chunks in follow:
+                    goes_on = goes_on or (yield from self._all(chunks))
+                self._position = behind
+                if goes_on:
+                    return stop
+            self._position = stop + 1
 
     def _python(self) -> Generator[None, None, Call]:
         start = self._position

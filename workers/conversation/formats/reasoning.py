@@ -7,7 +7,8 @@ import re
 from .description import Markers, Reasoning
 from .probing import ANSWERED, CONTENT, FIRST, THOUGHT, Probing, common_start
 
-_PAIR = re.compile(r"<([^<>/\s|]+)>\s*</\1>")
+_PAIR = re.compile(r"<([^<>/\s|]{1,60})>\s{0,9}</\1>")
+_PHRASE = re.compile(r"\bafter ['\"]([^'\"\n]{3,60}:)['\"]")
 _EMPTY = re.compile(rf"({ANSWERED.pattern})\s*({ANSWERED.pattern})\s*\Z")
 
 
@@ -41,12 +42,13 @@ def _rendered(probing: Probing, tools: bool) -> Markers | None:
             if answer is None or THOUGHT not in answer.text:
                 continue
             head, _, rest = answer.text.partition(THOUGHT)
-            start = head.strip() or _last_marker(answer.prompt)
+            start = head.lstrip() or _last_marker(answer.prompt)
             until = content or FIRST.name
-            if not start or until not in rest:
+            if not start.strip() or until not in rest:
                 continue
-            end = rest.partition(until)[0].strip()
-            closing = closing_of(start)
+            between = rest.partition(until)[0]
+            end = between.strip()
+            closing = closing_of(start.strip())
             if closing and closing in end:
                 end = closing
             elif content and before and end.endswith(before) and end != before:
@@ -54,8 +56,15 @@ def _rendered(probing: Probing, tools: bool) -> Markers | None:
             elif found := ANSWERED.match(end):
                 end = found[0]
             if end:
-                return Markers(start, end)
+                return Markers(start, _with_space(end, between))
     return None
+
+
+def _with_space(marker: str, text: str) -> str:
+    """A marker with the white space around it where it stands in a text."""
+    before, _, after = text.partition(marker)
+    left = before[len(before.rstrip()) :]
+    return left + marker + after[: len(after) - len(after.lstrip())]
 
 
 def _in_prompts(probing: Probing, tools: bool) -> Markers | None:
@@ -69,7 +78,7 @@ def _in_prompts(probing: Probing, tools: bool) -> Markers | None:
             return Markers(found[1], found[2])
     for prompt in known:
         opening = _last_marker(prompt)
-        closing = closing_of(opening)
+        closing = closing_of(opening.strip())
         if plain is None or not closing:
             continue
         added = prompt[common_start(prompt, plain.prompt + plain.text) :]
@@ -86,16 +95,19 @@ def _asked_for(probing: Probing) -> tuple[Markers | None, Markers]:
         return None, Markers()
     pairs = [Markers(f"<{name}>", f"</{name}>") for name in _PAIR.findall(asked)]
     pairs = [pair for pair in pairs if pair.start + pair.end not in plain]
+    if not pairs and len(phrases := _PHRASE.findall(asked)) == 2 and phrases[0] not in plain:
+        return Markers(*phrases), Markers()
     if not pairs:
         return None, Markers()
     return pairs[0], pairs[1] if len(pairs) > 1 else Markers()
 
 
 def _last_marker(prompt: str) -> str:
-    """The marker with which a prompt ends."""
-    ending = prompt.rstrip()[-100:]
+    """The marker with which a prompt ends, and white space behind it."""
+    bare = prompt.rstrip()
+    ending = bare[-100:]
     found = [each for each in ANSWERED.finditer(ending) if each.end() == len(ending)]
-    return found[-1][0] if found else ""
+    return found[-1][0] + prompt[len(bare) :] if found else ""
 
 
 def closing_of(marker: str) -> str:

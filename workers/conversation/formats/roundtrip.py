@@ -173,11 +173,13 @@ def _written(case: Case, form: Format, rendering: Rendering) -> Iterator[tuple[s
             prompt = attempt(rendering, [user], tools, think, True)
             if prompt is None:
                 continue
-            for after in ([], results) if results else ([],):
+            for after in ([], results) if results else ([], [Turn("user", "Thank you.")]):
                 whole = attempt(rendering, [user, said, *after], tools, think, False)
                 if whole is not None:
                     cut = common_start(prompt, whole)
                     text = whole[cut:]
+                    if _QUESTION in text:  # tools are shown beside the last question only
+                        continue
                     if form.end:
                         text = text.partition(form.end)[0]
                     yield whole[:cut], text
@@ -196,6 +198,8 @@ def _missing(case: Case, text: str) -> str:
 def _read(case: Case, form: Format, text: str, *, opened: bool) -> Result:
     has_id = bool(form.calls and (form.calls.id or "id" in form.calls.fields))
     wanted = _comparable(case.said, has_id)
+    if case.calls and 0 <= text.find(case.calls[0].name) < text.find(case.content):
+        wanted.sort(key=lambda part: isinstance(part, Content))
     for size in range(1, max(len(text), 1) + 1):
         parser = AnswerParser(form, opened=opened, tools=TOOLS)
         said: list[Said] = []

@@ -8,11 +8,12 @@ brackets that are missing at the very end. Everything else is refused.
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
 _DEPTH = 100
-"""Deepest nesting of what is mended. Deeper values are no arguments."""
+"""Deepest nesting of arguments."""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _WORD = re.compile(r"[A-Za-z]+")
@@ -51,7 +52,7 @@ def load(text: str, *, ended: bool = True) -> Any:
     try:
         value, end = _decoder.raw_decode(text)
         if end == len(text):
-            return _whole(value) if "\\u" in text else value
+            return value
     except (ValueError, RecursionError):
         pass
     reader = _Reader(text, mending=True, ended=ended)
@@ -62,15 +63,31 @@ def load(text: str, *, ended: bool = True) -> Any:
     return value
 
 
-def _whole(value: Any) -> Any:
-    """A value without half characters, which no client could be sent."""
+def carried(value: Any, depth: int = 0) -> Any:
+    """A value as every client can be sent it. Raises `NotAValue`.
+
+    Halves of characters become U+FFFD, and integers of more than 64 bits the nearest number.
+    """
+    if depth > _DEPTH:
+        raise NotAValue("nested too deeply")
     if isinstance(value, str):
         return _surrogates(value)
     if isinstance(value, list):
-        return [_whole(each) for each in value]
+        return [carried(each, depth + 1) for each in value]
     if isinstance(value, dict):
-        return {_surrogates(key): _whole(each) for key, each in value.items()}
+        return {_surrogates(key): carried(each, depth + 1) for key, each in value.items()}
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        return carried(_nearest(value))
+    if isinstance(value, float) and not math.isfinite(value):
+        raise NotAValue("a number without bounds")
     return value
+
+
+def _nearest(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise NotAValue("a number without bounds") from None
 
 
 def load_at(text: str, position: int) -> tuple[Any, int]:
@@ -85,9 +102,7 @@ def load_at(text: str, position: int) -> tuple[Any, int]:
 class _Reader:
     """Reads JSON and what is close to it."""
 
-    def __init__(
-        self, text: str, *, position: int = 0, mending: bool, ended: bool = True
-    ) -> None:
+    def __init__(self, text: str, *, position: int = 0, mending: bool, ended: bool = True) -> None:
         self._text = text
         self.position = position
         self._mending = mending

@@ -78,10 +78,9 @@ def _put(target: dict[str, Any], path: Sequence[str], value: Any) -> None:
 
 
 def _header(form: Calls, call: Call, index: int) -> str:
-    parts = [call.name, form.between[0]]
-    for field, text in zip(form.fields, form.between[1:], strict=True):
-        parts += [call.id if field == "id" else str(index), text]
-    return "".join(parts)
+    values = {"name": call.name, "id": call.id, "index": str(index)}
+    pairs = zip(form.fields, form.between, strict=True)
+    return "".join(values[field] + text for field, text in pairs)
 
 
 def _argument(parameter: Parameter, key: str, value: Any) -> str:

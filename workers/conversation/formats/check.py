@@ -1,0 +1,80 @@
+"""Everything there is to know of one template: its format, and its round trips, as plain data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....protocol.errors import PronkError
+from ..gotemplate import GoTemplateError
+from ..jinja import Broken, Complaint, Renderer, check
+from ..turns import Turn
+from .derive import derive
+from .description import Format
+from .probing import GoRendering, HuggingFace, Rendering
+from .roundtrip import TOOLS, Outcome, round_trip
+
+
+def renderings_of(source: str, *, go: bool, bos: str, eos: str) -> tuple[Rendering, ...]:
+    """The ways in which a template may be rendered. Raises `GoTemplateError` or `Broken`."""
+    if go:
+        return (GoRendering(source),)
+    check(source)
+    return HuggingFace(Renderer(source), bos, eos).ways()
+
+
+def check_template(order: dict[str, Any]) -> dict[str, Any]:
+    """What `pronk template check` shows; `broken` and a reason where there is nothing to show.
+
+    `order` has the template's `source`, and perhaps the texts `bos` and `eos` of the model's
+    beginning and end tokens.
+    """
+    from ..choice import is_go
+
+    source = order["source"]
+    go = is_go(source)
+    try:
+        ways = renderings_of(
+            source, go=go, bos=order.get("bos") or "<s>", eos=order.get("eos") or "</s>"
+        )
+    except (GoTemplateError, Broken) as error:
+        return {"broken": str(error)}
+    if reason := _refuses_everything(ways[0]):
+        return {"broken": reason}
+    form = derive(*ways)
+    results = round_trip(form, *ways)
+    return {
+        "language": "go" if go else "jinja",
+        "capabilities": list(form.capabilities),
+        "format": form.to_json(),
+        "written": _written(form),
+        "cases": [
+            {"case": each.case, "outcome": each.outcome.value, "reason": each.reason}
+            for each in results
+        ],
+        "passed": all(each.outcome is not Outcome.FAILED for each in results),
+    }
+
+
+def _refuses_everything(rendering: Rendering) -> str:
+    """Why not even one question can be rendered; empty where it can."""
+    for tools in ((), TOOLS):
+        try:
+            rendering.render([Turn("user", "What is to be done?")], tools=tools)
+            return ""
+        except (PronkError, GoTemplateError, Complaint, Broken) as error:
+            reason = str(error)
+    return reason
+
+
+def _written(form: Format) -> str:
+    """An answer in this format, for a person to look at."""
+    from .said import Call
+    from .writing import write_answer
+
+    if form.harmony:
+        return ""
+    calls = [Call("NAME", {"KEY": "VALUE", "OTHER": 1}, "ID")]
+    if form.calls and form.calls.several:
+        calls.append(Call("NAME", {}, "ID"))
+    content = "" if form.calls and not form.mixed else "TEXT"
+    return write_answer(form, content, "REASONING", calls)
