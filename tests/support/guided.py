@@ -44,9 +44,7 @@ def _object(**changes: Any) -> Calls:
 FORMATS = {
     "marked": Format(_THINK, calls=_object(each=Markers("<tool_call>\n", "\n</tool_call>"))),
     "listed": Format(
-        calls=_object(
-            section=Markers("[TOOL_CALLS] "), listed=True, separator=", ", id=("id",)
-        )
+        calls=_object(section=Markers("[TOOL_CALLS] "), listed=True, separator=", ", id=("id",))
     ),
     "bare": Format(calls=_object(arguments=("parameters",), several=False)),
     "bare list": Format(calls=_object(listed=True, separator=", ")),
@@ -67,18 +65,29 @@ FORMATS = {
             Syntax.NAMED,
             section=Markers("<|cs|>", "<|ce|>"),
             each=Markers("<|b|>functions.", "<|e|>"),
+            fields=("name", "index"),
             between=(":", "<|a|>"),
-            fields=("index",),
         ),
     ),
     "named, open": Format(
-        calls=Calls(Syntax.NAMED, each=Markers("[TOOL_CALLS]"), between=("[ARGS]",))
+        calls=Calls(
+            Syntax.NAMED, each=Markers("[TOOL_CALLS]"), fields=("name",), between=("[ARGS]",)
+        )
+    ),
+    "identified": Format(
+        calls=Calls(
+            Syntax.NAMED,
+            each=Markers("<|b|>", "<|e|>"),
+            fields=("id", "name"),
+            between=(" to=", "<|a|>"),
+        )
     ),
     "tagged": Format(
         _THINK,
         calls=Calls(
             Syntax.TAGGED,
             each=Markers("<tool_call>\n<function=", "</function>\n</tool_call>"),
+            fields=("name",),
             between=(">\n",),
             parameter=Parameter("<parameter=", ">\n", "\n</parameter>\n"),
         ),
@@ -88,6 +97,7 @@ FORMATS = {
             Syntax.TAGGED,
             section=Markers("<calls>", "</calls>"),
             each=Markers('<invoke name="', "</invoke>"),
+            fields=("name",),
             between=('">',),
             parameter=Parameter(
                 '<p name="', '" string="true">', "</p>", other_middle='" string="false">'
@@ -95,9 +105,7 @@ FORMATS = {
         )
     ),
     "python": Format(
-        calls=Calls(
-            Syntax.PYTHON, section=Markers("<|cs|>", "<|ce|>"), listed=True, separator=", "
-        )
+        calls=Calls(Syntax.PYTHON, section=Markers("<|cs|>", "<|ce|>"), listed=True, separator=", ")
     ),
     "bare python": Format(calls=Calls(Syntax.PYTHON, listed=True, separator=", ")),
     "harmony": Format(
@@ -115,6 +123,7 @@ OPENINGS = {
     "keyed": ("<call>{",),
     "named": ("Yes: <|cs|>", "<|b|>"),
     "named, open": ("[TOOL_CALLS]",),
+    "identified": ("<|b|>",),
     "tagged": ("<tool_call>\n<function", "No. <tool_call>"),
     "tagged, typed": ("<calls>", '<calls><invoke name="'),
     "python": ("Now <|cs|>[",),

@@ -106,7 +106,7 @@ def test_where_calls_are_not_wanted_none_is_opened(led: Led) -> None:
 
 
 def test_free_text_is_free(led: Led) -> None:
-    text = "A [list] of {things}: <b>one</b> \"two\" (three), a < b > c, [TOOL, <tool. "
+    text = 'A [list] of {things}: <b>one</b> "two" (three), a < b > c, [TOOL, <tool. '
     for name in FORMATS:
         guide = led.guide(name)
         for token in led.tokens(text):
@@ -160,7 +160,7 @@ VALUES = st.recursive(
         st.builds(lambda options: {"anyOf": options}, st.lists(inner, min_size=1, max_size=2)),
         st.builds(
             lambda properties: {"type": "object", "properties": properties},
-            st.dictionaries(st.text("ab\"\\<é", max_size=3), inner, max_size=2),
+            st.dictionaries(st.text('ab"\\<é', max_size=3), inner, max_size=2),
         ),
     ),
     max_leaves=4,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import keyword
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,8 @@ _ID = r"/[A-Za-z0-9_\-]{1,40}/"
 _INDEX = "/[0-9]{1,4}/"
 _FREE_KEY = r"/[A-Za-z_][A-Za-z0-9_.\-]{0,63}/"
 _IDENTIFIER = re.compile(r"[^\W\d][\w.\-]*")
+
+_SIGNAL = re.compile(r"<[^<>]+>|\[[A-Z_]+\]")
 
 _HEADS = ("", " ", "\n", "\n  ", "\n    ")
 """White space that may follow the bracket with which a call begins that no marker announces."""
@@ -47,16 +49,19 @@ class Entry:
     """Whether it may also stand where no section was opened."""
 
 
-def entries(calls: Calls, tools: Sequence[Tool], ends: Sequence[str] = ()) -> list[Entry]:
+def entries(
+    calls: Calls, tools: Sequence[Tool], ends: Sequence[str] = (), others: Sequence[str] = ()
+) -> list[Entry]:
     """The ways into the calls of one format. Empty where none of the tools can be called in it.
 
     `ends` are the texts of tokens that end an answer: what comes behind one is never written.
+    `others` are markers that announce something else.
     """
     writer = _Writer(calls, tools, ends)
     if not writer.tools:
         return []
     found: list[Entry] = []
-    section, each = _first(calls.section.start), _first(calls.each.start)
+    section, each = (_signal(each.start, others) for each in (calls.section, calls.each))
     if section:
         found.append(Entry((section,), writer.section()))
     if each and each != section:
@@ -69,9 +74,13 @@ def entries(calls: Calls, tools: Sequence[Tool], ends: Sequence[str] = ()) -> li
     return found
 
 
-def first_entry(found: Sequence[Entry]) -> Entry:
-    """The one with which an answer begins that has to be a call."""
-    return found[0]
+def _signal(text: str, others: Sequence[str]) -> str:
+    """The part of a marker after which it is certain that a call comes."""
+    first = _first(text)
+    found = _SIGNAL.match(first)
+    if found and not any(other.startswith(found[0]) for other in others):
+        return found[0]
+    return first
 
 
 def _first(text: str) -> str:
@@ -143,19 +152,22 @@ class _Writer:
     def _can_call(self, name: str) -> bool:
         """Whether a name can be written, and be read again."""
         calls = self._calls
+        if name != name.strip():
+            return False
         if calls.syntax is Syntax.OBJECT:
-            return name == name.strip()
-        if name != name.strip() or "\n" in name or len(name) > _LONGEST_NAME:
+            marked = calls.section.start.strip() or calls.each.start.strip()
+            return bool(marked) or (len(name) <= _LONGEST_NAME and _json(name) == f'"{name}"')
+        if "\n" in name or len(name) > _LONGEST_NAME:
             return False
         if calls.syntax is Syntax.PYTHON:
             return bool(_IDENTIFIER.fullmatch(name))
         return all((name + stop).find(stop) == len(name) for stop in self._stops())
 
     def _stops(self) -> list[str]:
-        """What stands right behind a name."""
+        """What may stand right behind a name."""
         calls = self._calls
-        text = (calls.between or ("",))[0].strip()
-        if text:
+        behind = dict(zip(calls.fields, calls.between, strict=True))
+        if text := behind.get("name", "").strip():
             return [text]
         if calls.syntax is Syntax.NAMED or calls.parameter is None:
             return ["{"]
@@ -227,26 +239,27 @@ class _Writer:
             found.append(joined(_member(calls.id[-1]), '"\\""', _ID, '"\\""'))
         return found
 
-    def _between(self) -> str:
-        """What stands between a name and its arguments."""
+    def _headed(self, write: Callable[[Tool], str]) -> str:
+        """The name and what stands beside it, then the arguments as `write` has them."""
         calls = self._calls
-        texts = calls.between or ("",)
-        parts = [marker(texts[0])]
-        for field, text in zip(calls.fields, texts[1:], strict=True):
-            parts += [_ID if field == "id" else _INDEX, marker(text)]
-        return joined(*parts)
+        before: list[str] = []
+        behind: list[str] = []
+        named = False
+        for field, text in zip(calls.fields, calls.between, strict=True):
+            parts = behind if named else before
+            if field == "name":
+                named, parts = True, behind
+            else:
+                parts.append(_ID if field == "id" else _INDEX)
+            parts.append(marker(text))
+        ways = (joined(literal(tool.name), *behind, write(tool)) for tool in self.tools)
+        return joined(*before, any_of(ways))
 
     def _named(self, rules: Rules) -> str:
-        gap = self._between() or SPACE
-        return any_of(
-            joined(literal(tool.name), gap, self._arguments(rules, tool)) for tool in self.tools
-        )
+        return self._headed(lambda tool: joined(SPACE, self._arguments(rules, tool)))
 
     def _tagged(self, rules: Rules) -> str:
-        gap = self._between()
-        return any_of(
-            joined(literal(tool.name), gap, self._parameters(rules, tool)) for tool in self.tools
-        )
+        return self._headed(lambda tool: self._parameters(rules, tool))
 
     def _parameters(self, rules: Rules, tool: Tool) -> str:
         parameter = self._calls.parameter

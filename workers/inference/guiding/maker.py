@@ -263,7 +263,10 @@ class _Planner:
         if self._form.harmony:
             return harmony.entries(tools, self._ends)
         assert self._form.calls is not None
-        return calls.entries(self._form.calls, tools, self._ends)
+        others = [self._form.content.start.strip()]
+        if self._form.reasoning:
+            others += [self._form.reasoning.start, self._form.reasoning.end]
+        return calls.entries(self._form.calls, tools, self._ends, others)
 
     def _checked(self, tools: Sequence[Tool]) -> list[Tool]:
         """The tools, with each schema loosened that llguidance cannot follow in time."""
