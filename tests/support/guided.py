@@ -29,7 +29,7 @@ from support.models import Shape, Vocabulary, invent_vocabulary, write_random_mo
 SIGNALS = (
     *("<think>", "</think>", "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|cs|>", "<|ce|>"),
     *("<|b|>", "<|e|>", "<|a|>", "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"),
-    *("<|end|>", "</parameter>"),
+    *("<|end|>", "<|call|>", "<|return|>", "</parameter>"),
 )
 """Tokens of their own in the random model."""
 
@@ -224,6 +224,7 @@ class Led:
         """A random answer that begins with `start`, of a model that likes to come to an end."""
         rng = np.random.default_rng(seed)
         answer = list(start)
+        closer: list[int] = []
         for token in start:
             guide.accept(token)
         while len(answer) < limit:
@@ -233,8 +234,14 @@ class Led:
                 logits[self.closing] += 6
                 logits[self.ends] += 14
                 guide.apply(logits)
+                if len(answer) % 60 == 59:  # texts without quotes have no other end
+                    closer = self.tokens(("</parameter>", "</p>")[len(answer) // 60 % 2])
+                if closer and np.isfinite(logits[closer[0]]):
+                    logits[closer.pop(0)] = np.inf
+                else:
+                    closer.clear()
                 token = int(logits.argmax())
-                assert np.isfinite(logits[token])
+                assert logits[token] > -np.inf
             guide.accept(token)
             answer.append(token)
             if token in self.ends:

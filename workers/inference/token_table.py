@@ -52,7 +52,8 @@ class TokenTable:
         usable = np.array([token[:1] != _SPECIAL for token in tokens])
         usable[ends] = True
         self.usable = self._mask_of(usable)
-        self.spaces = self._mask_of(np.array([token.isspace() for token in self.tokens]))
+        blank = [bool(token) and not token.strip(SPACE) for token in self.tokens]
+        self.spaces = self._mask_of(np.array(blank))
         """Tokens that are nothing but white space."""
         ending = np.zeros(self.size, np.bool_)
         ending[ends] = True
@@ -98,6 +99,8 @@ class TokenTable:
         np.take(_BOUNDS, mask, axis=0, out=self._bounds, mode="clip")
         np.minimum(logits, self._bounds.reshape(-1)[: self.size], out=logits)
 
+
+SPACE = b" \t\r\n"
 
 _SPECIAL = b"\xff"
 """What llguidance takes for the beginning of a token that is no text: no UTF-8 begins so."""

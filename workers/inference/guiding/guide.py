@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..constraints import ConstraintFailed, Matcher
+from ..token_table import SPACE
 from .openings import Found, Openings
 from .plan import CallWay, Meaning, Plan, Sign
 
@@ -25,6 +26,10 @@ _NEVER = np.float32(-np.inf)
 
 _MOST_SPACE = 4
 """Tokens of white space before a form begins."""
+
+
+_CHARACTER = 4
+"""Tokens that a character may take."""
 
 
 class _Mode(Enum):
@@ -68,6 +73,7 @@ class Guide:
         self._tail = b""
         self._openings = self._places.first
         self._called = False
+        self._reasoned = False
         self._spaces = 0
         self._ways: list[_Way] = []
         self._matcher: Matcher | None = None
@@ -153,6 +159,7 @@ class Guide:
         found = self._thought_end.search(whole)
         if found:
             self._decoder.reset()
+            self._reasoned = True
             self._begin(found.after)
             return
         self._tail = self._thought_end.end_of(whole)
@@ -163,7 +170,8 @@ class Guide:
         plan = self._plan
         if self._budget is None or self._thought < self._budget or self._queue:
             return
-        if self._closings < 2 and not self._decoder.getstate()[0]:
+        within = self._decoder.getstate()[0] and self._thought < self._budget + _CHARACTER
+        if self._closings < 2 and not within:
             self._queue += plan.last_closing if self._closings else plan.closing
             self._closings += 1
             self._places = plan.quiet
@@ -270,7 +278,8 @@ class Guide:
     def _start_choosing(self, text: bytes) -> None:
         plan = self._plan
         self._mode = _Mode.CHOOSES
-        self._spaces = 0
+        behind = self._called or self._reasoned
+        self._spaces = 0 if behind else _MOST_SPACE  # only there nobody sees it
         text = text.lstrip()
         ways = [_Way(choice.meaning, choice.prototype.copy()) for choice in plan.choices]
         ways = [way for way in ways if self._is_open(way.meaning)]
@@ -302,7 +311,7 @@ class Guide:
     def _choose(self, token: int, text: bytes) -> None:
         ways = [way for way in self._ways if way.matcher.accepts([token])]
         if not ways:
-            if text.isspace() and self._spaces < _MOST_SPACE:
+            if self._spaces < _MOST_SPACE and not text.strip(SPACE):
                 self._spaces += 1
                 return
             raise ConstraintFailed("a token was chosen that does not belong there")

@@ -229,11 +229,15 @@ class _Planner:
             return (), ()
         end = self._form.reasoning.end.strip()
         if not self._form.harmony:
-            tokens = tuple(self._vocabulary.tokenize(end))
-            return tokens, tokens
-        final = tuple(self._vocabulary.tokenize(end + harmony.FINAL))
+            return self._spoken(end), self._spoken(end)
+        final = self._spoken(end + harmony.FINAL)
         free = not (tools or self._wish.constraint)
-        return (final if free else tuple(self._vocabulary.tokenize(end))), final
+        return (final if free else self._spoken(end)), final
+
+    def _spoken(self, text: str) -> tuple[int, ...]:
+        """The tokens of a text; none where one of them ends the answer."""
+        tokens = tuple(self._vocabulary.tokenize(text))
+        return () if set(tokens) & set(self._table.ends) else tokens
 
     # Calls
 
