@@ -89,11 +89,11 @@ def test_arguments_have_their_schemas(bench: LedBench) -> None:
 
 @pytest.mark.parametrize("name", ["marked", "tagged", "python", "named"])
 def test_a_stream_that_broke_off_within_a_call_goes_on(bench: LedBench, name: str) -> None:
-    options = {"temperature": 0, "num_predict": 60}
+    options = {"temperature": 0, "num_predict": 200}
     whole = bench.lead(name, NOW, options=options)
     bench.finish()
     runs = [
-        bench.lead(name, NOW, options=options, tokens=whole.tokens[:cut]) for cut in range(1, 24)
+        bench.lead(name, NOW, options=options, tokens=whole.tokens[:cut]) for cut in range(1, 20)
     ]
     bench.finish()
     for run in runs:
@@ -106,9 +106,7 @@ def test_budgets_hold_beside_others(bench: LedBench) -> None:
     budgets = [0, 1, 7, 30, 90]
     options = {"num_predict": 150, "ignore_eos": True}
     runs = [
-        bench.lead(
-            "marked", Wish(budget=each), opened=True, seed=each, options={"num_predict": 150}
-        )
+        bench.lead("marked", Wish(budget=each), opened=True, seed=each, options=options)
         for each in budgets
     ]
     bench.finish()
@@ -123,7 +121,7 @@ def test_budgets_hold_beside_others(bench: LedBench) -> None:
 
 def test_a_budget_counts_what_an_earlier_attempt_thought(bench: LedBench) -> None:
     wish = Wish(budget=20)
-    options = {"temperature": 0, "num_predict": 60}
+    options = {"temperature": 0, "num_predict": 200}
     whole = bench.lead("marked", wish, opened=True, options=options)
     bench.finish()
     closing = bench.model.vocabulary.tokenize("</think>")[0]

@@ -16,7 +16,7 @@ GAP = "W?"
 """White space between two tokens of JSON."""
 
 _SHARED = r"""
-S: /[ \t\r\n]{1,32}/
+S: /[ \t\r\n]{1,16}/
 W: / |\r?\n[ \t]{0,24}/
 ANY: /(?s:.*)/
 KEY: /[a-z]{1,20}_[a-z]{1,20}/
