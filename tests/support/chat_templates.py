@@ -362,6 +362,9 @@ INSTRUCTED = _chat(
 
 PLAIN = _chat(_TEXT, head="")
 
+CONTENT_IN_PARTS = HERMES.replace("m.content", "m.content[0].text")
+"""As templates of models have it that see, too."""
+
 ALTERNATING = (
     "{%- for m in messages %}{%- if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
     "{{- raise_exception('roles must alternate') }}{% endif %}{%- endfor %}" + PLAIN
@@ -451,6 +454,7 @@ _CALLS = {
 
 FAMILIES = [
     Family("hermes", HERMES),
+    Family("content in parts", CONTENT_IN_PARTS),
     Family("function object", FUNCTION_OBJECT, frozenset(_REASONING)),
     Family("list with ids", LIST_WITH_IDS, frozenset(_REASONING)),
     Family("name, id, arguments", NAME_THEN_ARGUMENTS, frozenset(_REASONING)),

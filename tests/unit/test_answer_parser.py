@@ -126,9 +126,7 @@ def test_bare_python_is_a_call_only_by_its_looks():
 def test_plain_words_are_content_whatever_the_format(name: str, text: str):
     form = form_of(name)
     said = read(replace(form, lead=""), text)
-    start = bool(form.reasoning or form.content.start)
-    expected = text.lstrip() if start else text
-    assert said == ([Content(expected)] if expected else [])
+    assert said == ([Content(text)] if text else [])
 
 
 # Reasoning
@@ -139,6 +137,22 @@ def test_reasoning_that_the_prompt_opened():
         Thinking("I think."),
         Content("Yes."),
     ]
+
+
+def test_the_end_of_a_prompt_tells_what_has_begun():
+    def behind(name: str, prompt: str, text: str) -> list[Said]:
+        parser = AnswerParser.behind(prompt, form_of(name))
+        return joined(parser.push(text) + parser.finish())
+
+    assert behind("latest reasoning", "model\n<think>", "a</think>b") == [
+        Thinking("a"),
+        Content("b"),
+    ]
+    assert behind("latest reasoning", "model\n<think></think>", "a") == [Content("a")]
+    assert behind("latest reasoning", "model\n<think></think>", "\n\na") == [Content("a")]
+    assert behind("latest reasoning", "model\nAnd", " so on.") == [Content(" so on.")]
+    assert behind("recipients", "model\n>>>", "f\n{}") == [Call("f", {})]
+    assert behind("recipients", "model\n>>>all\nAnd", " so on.") == [Content(" so on.")]
 
 
 def test_a_model_that_opens_it_once_more():
@@ -218,6 +232,11 @@ def test_nothing_is_a_call_where_there_are_no_tools():
     assert read("bare object", '{"name": "f", "parameters": {}}', tools=[]) == [
         Content('{"name": "f", "parameters": {}}')
     ]
+
+
+def test_text_behind_a_list_keeps_its_commas():
+    text = '[{"name": "f", "arguments": {}}], or so'
+    assert read("bare list", text) == [Call("f", {}), Content(", or so")]
 
 
 def test_the_id_that_the_model_wrote():

@@ -32,6 +32,8 @@ def read_calls(
     if alone is None:
         return None
     pair = _pair(two) if two else None
+    if two and pair and end_of_turn and end_of_turn in two[pair[0].end : pair[1].start]:
+        pair = None  # two messages
     lead = ""
     if two is None or pair is None:
         before, after = one[: alone.start], _up_to(one[alone.end :], end_of_turn)

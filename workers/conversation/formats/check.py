@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from ....protocol.errors import PronkError
+from ..choice import choose_template, is_go
 from ..gotemplate import GoTemplateError
 from ..jinja import Broken, Complaint, Renderer, check
+from ..template import GoChatTemplate
 from ..turns import Turn
 from .derive import derive
 from .description import Format
 from .probing import GoRendering, HuggingFace, Rendering
 from .roundtrip import TOOLS, Outcome, round_trip
+from .said import Call
+from .writing import write_answer
 
 
 def renderings_of(source: str, *, go: bool, bos: str, eos: str) -> tuple[Rendering, ...]:
-    """The ways in which a template may be rendered. Raises `GoTemplateError` or `Broken`."""
+    """The ways in which a template may be rendered. Raises `PronkError` or `Broken`."""
     if go:
-        return (GoRendering(source),)
+        template = choose_template(None, source, "", bos=bos, eos=eos)
+        return (GoRendering(cast(GoChatTemplate, template)),)
     check(source)
     return HuggingFace(Renderer(source), bos, eos).ways()
 
@@ -28,15 +33,15 @@ def check_template(order: dict[str, Any]) -> dict[str, Any]:
     `order` has the template's `source`, and perhaps the texts `bos` and `eos` of the model's
     beginning and end tokens.
     """
-    from ..choice import is_go
-
     source = order["source"]
     go = is_go(source)
     try:
         ways = renderings_of(
             source, go=go, bos=order.get("bos") or "<s>", eos=order.get("eos") or "</s>"
         )
-    except (GoTemplateError, Broken) as error:
+    except PronkError as error:
+        return {"broken": error.message}
+    except Broken as error:
         return {"broken": str(error)}
     if reason := _refuses_everything(ways[0]):
         return {"broken": reason}
@@ -68,9 +73,6 @@ def _refuses_everything(rendering: Rendering) -> str:
 
 def _written(form: Format) -> str:
     """An answer in this format, for a person to look at."""
-    from .said import Call
-    from .writing import write_answer
-
     if form.harmony:
         return ""
     calls = [Call("NAME", {"KEY": "VALUE", "OTHER": 1}, "ID")]

@@ -36,16 +36,15 @@ def derive(rendering: Rendering, *others: Rendering) -> Format:
     """
     first: Format | None = None
     for each in (rendering, *others):
-        form = _derive(each)
+        form = _derive(Probing(each))
         if form.harmony or (form.calls and form.calls.rendered):
             return form
-        if first is None or first.plain:
+        if first is None or (first.plain and not form.plain):
             first = form
     return first or Format()
 
 
-def _derive(rendering: Rendering) -> Format:
-    probing = Probing(rendering)
+def _derive(probing: Probing) -> Format:
     with_tools = probing.prompt()
     tools = with_tools is not None
     offered = with_tools is not None and FIRST.name in with_tools

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -62,10 +63,22 @@ class AnswerParser:
         self._space = ""
         self._at_start = True
         """Whether nothing has been said since the beginning, or since reasoning or calls."""
-        self._drops_space = bool(form.reasoning or form.content.start.strip())
+        self._drops_space = False
         self._said_any = False
         self._ended = False
         self._attempts = _ATTEMPTS
+
+    @classmethod
+    def behind(
+        cls, prompt: str, form: Format, *, tools: Iterable[Mapping[str, Any]] | None = None
+    ) -> AnswerParser:
+        """The parser of what follows a prompt, of which only the end matters."""
+        if form.lead and not prompt.rstrip().endswith(form.lead.strip()):
+            form = replace(form, lead="")  # the model goes on with what it was given as said
+        parser = cls(form, opened=form.opened_by(prompt), tools=tools)
+        if form.reasoning and prompt.rstrip().endswith(form.reasoning.end.strip()):
+            parser._drops_space = True
+        return parser
 
     def _know(self, markers: dict[str, _Means]) -> None:
         """Looks out for these markers from now on."""

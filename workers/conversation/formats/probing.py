@@ -9,15 +9,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ....protocol.errors import PronkError
-from ..go_chat import GoChat, Think
+from ..go_chat import Think
 from ..gotemplate import GoTemplateError
 from ..jinja import Broken, Complaint, Renderer
 from ..turns import Turn
 
-_RENDERINGS = 40
+_RENDERINGS = 64
 """How often a template is rendered at most to find out its format."""
 _FUEL = 200_000
 _OUTPUT = 256 * 1024
+_BOTH = (False, True)
 
 USER, LATER, CONTENT, THOUGHT, RESULT = "qzuser", "qzlater", "qzcontent", "qzthought", "qzresult"
 """Texts that no template has."""
@@ -41,12 +42,22 @@ class Rendering(Protocol):
         ...
 
 
+class _Prompting(Protocol):
+    def render(
+        self,
+        messages: Sequence[Turn],
+        /,
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        think: Think = None,
+    ) -> str: ...
+
+
 class GoRendering:
     """A Go template. It always ends where the model is to speak."""
 
-    def __init__(self, source: str) -> None:
-        """Raises `GoTemplateError`."""
-        self._chat = GoChat(source)
+    def __init__(self, template: _Prompting) -> None:
+        self._template = template
 
     def render(
         self,
@@ -56,8 +67,8 @@ class GoRendering:
         think: Think = None,
         add_generation_prompt: bool = True,
     ) -> str:
-        """The prompt text. Raises `GoTemplateError`."""
-        return self._chat.render(turns, tools=tools, think=think)
+        """The prompt text. Raises `PronkError`."""
+        return self._template.render(turns, tools=tools, think=think)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +85,16 @@ class HuggingFace:
     """Whether the arguments of a call are given as text, not as an object."""
     none: bool = False
     """Whether a message with calls and without text has no content, not an empty one."""
+    listed: bool = False
+    """Whether content is a list of parts, of which the text is one."""
 
     def ways(self) -> tuple[HuggingFace, ...]:
         """The same template with everything that templates disagree about."""
+        question = [Turn("user", USER)]
+        read = [attempt(self, question, tools, None, True) for tools in ((), [FIRST.tool()])]
+        base = self if any(USER in (text or "") for text in read) else replace(self, listed=True)
         return tuple(
-            replace(self, textual=textual, none=none)
-            for textual, none in ((False, False), (False, True), (True, False), (True, True))
+            replace(base, textual=textual, none=none) for textual in _BOTH for none in _BOTH
         )
 
     def render(
@@ -107,6 +122,8 @@ class HuggingFace:
 
     def _message(self, turn: Turn) -> dict[str, Any]:
         message: dict[str, Any] = {"role": turn.role, "content": turn.content}
+        if self.listed:
+            message["content"] = [{"type": "text", "text": turn.content}]
         if turn.thinking:
             message |= {"reasoning_content": turn.thinking, "thinking": turn.thinking}
         if turn.tool_calls:

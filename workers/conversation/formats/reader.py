@@ -96,6 +96,8 @@ class CallReader:
         closed = False
         while True:
             for literal in self._after:
+                if closed and literal in ("]", ","):
+                    continue
                 if (yield from self._skip(literal)):
                     separated = separated or literal in (",", self._calls.separator.strip())
                     closed = closed or literal == "]"

@@ -119,13 +119,13 @@ def _tried(case: Case, form: Format, renderings: Sequence[Rendering]) -> Result:
         written = write_answer(form, case.content, case.thinking, case.calls)
         if case.thinking and not form.reasoning:
             return Result(case.name, Outcome.LEFT_OUT, "the template writes no reasoning")
-        return _read(case, form, written, opened=False)
+        return _read(case, form, written, "")
     reason = "the template refuses such a message"
     for rendering in renderings:
         for prompt, text in _written(case, form, rendering):
             missing = _missing(case, text)
             if not missing:
-                return _read(case, form, text, opened=form.opened_by(prompt))
+                return _read(case, form, text, prompt)
             reason = f"the template does not write {missing}"
     if case.thinking and form.reasoning and not form.harmony:
         return _with_reasoning(case, form, form.reasoning, renderings, reason)
@@ -145,10 +145,9 @@ def _with_reasoning(
         for prompt, text in _written(plain, form, rendering):
             if not _missing(plain, text):
                 text = without_reasoning(reasoning, prompt, text)
-                opened = form.opened_by(prompt)
-                start = "" if opened else reasoning.start
+                start = "" if form.opened_by(prompt) else reasoning.start
                 text = f"{start}{case.thinking}{reasoning.end}{text}"
-                return _read(case, form, text, opened=opened)
+                return _read(case, form, text, prompt)
     return Result(case.name, Outcome.LEFT_OUT, reason)
 
 
@@ -195,13 +194,13 @@ def _missing(case: Case, text: str) -> str:
     return ""
 
 
-def _read(case: Case, form: Format, text: str, *, opened: bool) -> Result:
+def _read(case: Case, form: Format, text: str, prompt: str) -> Result:
     has_id = bool(form.calls and (form.calls.id or "id" in form.calls.fields))
     wanted = _comparable(case.said, has_id)
     if case.calls and 0 <= text.find(case.calls[0].name) < text.find(case.content):
         wanted.sort(key=lambda part: isinstance(part, Content))
     for size in range(1, max(len(text), 1) + 1):
-        parser = AnswerParser(form, opened=opened, tools=TOOLS)
+        parser = AnswerParser.behind(prompt, form, tools=TOOLS)
         said: list[Said] = []
         for at in range(0, len(text), size):
             said += parser.push(text[at : at + size])
