@@ -27,6 +27,9 @@ _INDEX = "/[0-9]{1,4}/"
 _FREE_KEY = r"/[A-Za-z_][A-Za-z0-9_.\-]{0,63}/"
 _IDENTIFIER = re.compile(r"[^\W\d][\w.\-]*")
 
+_NARROWING = frozenset({"const", "pattern", "format", "minLength", "maxLength", "$ref"})
+"""Keywords that say more of a text than that it is one."""
+
 _SIGNAL = re.compile(r"<[^<>]+>|\[[A-Z_]+\]")
 
 _HEADS = ("", " ", "\n", "\n  ", "\n    ")
@@ -63,9 +66,9 @@ def entries(
     found: list[Entry] = []
     section, each = (_signal(each.start, others) for each in (calls.section, calls.each))
     if section:
-        found.append(Entry((section,), writer.section()))
+        found.append(Entry(writer.openings(section, others, each), writer.section()))
     if each and each != section:
-        found.append(Entry((each,), writer.one()))
+        found.append(Entry(writer.openings(each, others), writer.one()))
     if not each:
         openings = writer.bare_openings()
         if openings:
@@ -116,19 +119,32 @@ class _Writer:
             many = joined(one, f"( {joined(separator, one)} )*")
         if calls.listed:
             many = joined('"["', SPACE, many, SPACE, '"]"')
-        return rules.text(joined(start, many, end, _TAIL))
+        loose = SPACE if start else ""
+        return rules.text(joined(start, loose, many, SPACE if end else "", end, _TAIL))
 
     def _one(self, rules: Rules) -> str:
         calls = self._calls
-        return joined(
-            marker(calls.each.start), self._item(rules), marker(self._ended(calls.each.end))
-        )
+        loose = SPACE if calls.syntax in (Syntax.OBJECT, Syntax.PYTHON) else ""
+        start, end = marker(calls.each.start), marker(self._ended(calls.each.end))
+        return joined(start, loose, self._item(rules), SPACE if end else "", end)
 
     def _ended(self, text: str) -> str:
         """A marker without what could come only behind the answer's end."""
         for end in self._ends:
             text = text.partition(end)[0]
         return text
+
+    def openings(self, text: str, others: Sequence[str], inner: str = "") -> tuple[str, ...]:
+        """The texts behind which a call is certain, where `text` may begin something else, too."""
+        calls = self._calls
+        if not any(other.startswith(text) for other in others):
+            return (text,)
+        if inner:
+            return (text + inner,)
+        if calls.syntax is Syntax.OBJECT:
+            return (text + ("[" if calls.listed else "{"),)
+        stop = next((behind for behind in calls.between if behind), "{")[:1]
+        return tuple(f"{text}{tool.name}{stop}" for tool in self.tools)
 
     def bare_openings(self) -> tuple[str, ...]:
         """How a call begins that no marker announces."""
@@ -234,7 +250,7 @@ class _Writer:
         calls = self._calls
         found: list[str] = []
         if not path:
-            found += [joined(_member(key), literal(_json(value))) for key, value in calls.constants]
+            found += [joined(_member(key), _constant(value)) for key, value in calls.constants]
         if calls.id and calls.id[:-1] == path:
             found.append(joined(_member(calls.id[-1]), '"\\""', _ID, '"\\""'))
         return found
@@ -298,9 +314,8 @@ class _Writer:
         if parameter.quoted:
             return joined(literal(middle), rules.json(schema), marker(end))
         if kinds and "string" not in kinds:
-            return joined(
-                literal(parameter.other_middle or middle), rules.json(schema), marker(end)
-            )
+            value = _literal_value(rules, schema, quotes=False)
+            return joined(literal(parameter.other_middle or middle), value, marker(end))
         choices = schema.get("enum")
         if "const" in schema:
             choices = [schema["const"]]
@@ -333,19 +348,32 @@ class _Writer:
         keys = [key for key in properties if _is_argument(key)]
 
         def write(key: str) -> str:
-            return joined(literal(key + "="), _python_value(rules, tool.of_property(key)))
+            return joined(
+                literal(key + "="), _literal_value(rules, tool.of_property(key), quotes=True)
+            )
 
         return rules.members(keys, tool.required, joined('","', SPACE), write)
 
 
-def _python_value(rules: Rules, schema: Schema) -> str:
+def _literal_value(rules: Rules, schema: Schema, *, quotes: bool) -> str:
+    """A value in JSON, or in Python where that writes it with other words.
+
+    With `quotes` a text may also stand in single ones.
+    """
     kinds = kinds_of(schema)
-    ways: list[str] = []
-    if schema.get("type") == "boolean" and not schema.keys() & {"enum", "const"}:
-        return '( "True" | "False" | "true" | "false" )'
+    choices = schema.get("enum")
+    ways = [rules.json(schema)]
+    if "boolean" in kinds and not schema.keys() & {"enum", "const"}:
+        ways += ['"True"', '"False"']
     if "null" in kinds:
         ways.append('"None"')
-    return any_of([*ways, rules.json(schema)])
+    if quotes and kinds == {"string"}:
+        if isinstance(choices, list):
+            plain = [each for each in choices if isinstance(each, str) and each.isalnum()]
+            ways += [literal(f"'{each}'") for each in plain]
+        elif not schema.keys() & _NARROWING:
+            ways.append("PYTHON_TEXT")
+    return any_of(ways)
 
 
 def kinds_of(schema: Schema) -> frozenset[str]:
@@ -393,6 +421,11 @@ def _is_argument(key: str) -> bool:
         and not keyword.iskeyword(key)
         and unicodedata.normalize("NFKC", key) == key
     )
+
+
+def _constant(value: str) -> str:
+    """A value that is always the same, unless it counts."""
+    return f'"\\"" {_INDEX} "\\""' if value.isdecimal() else literal(_json(value))
 
 
 def _member(key: str) -> str:

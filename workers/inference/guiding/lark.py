@@ -20,6 +20,7 @@ S: /[ \t\r\n]{1,16}/
 W: / |\r?\n[ \t]{0,24}/
 ANY: /(?s:.*)/
 KEY: /[a-z]{1,20}_[a-z]{1,20}/
+PYTHON_TEXT: /'([^'\\\x00-\x1f\x7f]|\\[\\'nrt])*'/
 """
 
 _ESCAPED = r"""
@@ -51,7 +52,9 @@ def joined(*parts: str) -> str:
     """Parts behind each other."""
     words: list[str] = []
     for part in parts:
-        if part and not (part == SPACE and words and words[-1].endswith(SPACE)):
+        if part.startswith(SPACE) and words and words[-1].endswith(SPACE):
+            part = part.removeprefix(SPACE).lstrip()
+        if part:
             words.append(part)
     return " ".join(words)
 
