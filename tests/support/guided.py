@@ -113,6 +113,8 @@ FORMATS = {
     ),
 }
 
+_CLOSERS = ("</parameter>", "</p>", "<|end|>", "</think>")
+
 OPENINGS = {
     "marked": ("Well, <tool_call>", "<tool_call>\n{", "<think>so</think>\n\n<tool_call>"),
     "listed": ("[TOOL_CALLS]", "Let me see. [TOOL_CALLS] ["),
@@ -234,8 +236,8 @@ class Led:
                 logits[self.closing] += 6
                 logits[self.ends] += 14
                 guide.apply(logits)
-                if len(answer) % 60 == 59:  # texts without quotes have no other end
-                    closer = self.tokens(("</parameter>", "</p>")[len(answer) // 60 % 2])
+                if len(answer) % 40 == 39:  # texts without quotes have no other end
+                    closer = self.tokens(_CLOSERS[len(answer) // 40 % len(_CLOSERS)])
                 if closer and np.isfinite(logits[closer[0]]):
                     logits[closer.pop(0)] = np.inf
                 else:
@@ -270,4 +272,4 @@ def thought_in(said: Sequence[Said]) -> str:
     return "".join(part.text for part in said if isinstance(part, Thinking))
 
 
-REQUIRED = Wish(TOOLS, ToolChoice.REQUIRED)
+REQUIRED = Wish(TOOLS, ToolChoice.REQUIRED, think=False)

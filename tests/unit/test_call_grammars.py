@@ -190,7 +190,7 @@ def test_calls_of_any_tools_can_be_read(
     led: Led, tools: list[dict[str, Any]], name: str, seed: int
 ) -> None:
     tools.append(tool("last", None))  # one that every format can write
-    text = led.text(led.walk(led.guide(name, Wish(tools, ToolChoice.REQUIRED)), seed))
+    text = led.text(led.walk(led.guide(name, Wish(tools, ToolChoice.REQUIRED, think=False)), seed))
     said = parse(name, text, tools)
     assert isinstance(said[0], Call), text
     assert said[0].name in {each["function"]["name"] for each in tools}

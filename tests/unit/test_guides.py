@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -270,3 +271,37 @@ def test_a_guide_is_made_once_for_the_same_tools(led: Led) -> None:
 def test_thoughts_are_counted_as_they_are_told(led: Led) -> None:
     text = led.text(led.walk(led.guide("marked", Wish(think=True, budget=10)), 3))
     assert thought_in(parse("marked", text)) in text
+
+
+# --- what the end of the prompt tells
+
+
+def test_the_end_of_the_prompt_tells_whether_reasoning_has_begun(led: Led) -> None:
+    form = FORMATS["marked"]
+    guide = led.maker.behind("Why?\n<think>\n", form, Wish(budget=0))
+    assert isinstance(guide, Guide)
+    assert drain(led, guide) == "</think>"
+    guide = led.maker.behind("Why?\n", form, Wish(budget=0))
+    assert isinstance(guide, Guide)
+    assert guide.forced is None
+
+
+def test_a_marker_that_the_prompt_began_is_gone_on_with(led: Led) -> None:
+    form = replace(FORMATS["nested"], lead="<ca")
+    for prompt, text in (("Say: <ca", "ll>"), ("Say:", "<call>")):
+        guide = led.maker.behind(prompt, form, Wish(TOOLS))
+        assert isinstance(guide, Guide)
+        feed(led, guide, text)
+        assert guide.masks
+    guide = led.maker.behind("Say: <ca", form, REQUIRED)
+    assert isinstance(guide, Guide)
+    assert "<ca" + led.text(led.walk(guide, 1)).partition(">")[0] == "<call"
+
+
+def test_on_channels_a_form_binds_the_last_one_only(led: Led) -> None:
+    guide = led.maker.behind("<|start|>assistant", FORMATS["harmony"], Wish(constraint=JSON))
+    assert isinstance(guide, Guide)
+    feed(led, guide, "<|channel|>analysis<|message|>Let me see.<|end|>")
+    feed(led, guide, "<|start|>assistant<|channel|>final<|message|>")
+    assert b"x" in led.forbidden(guide)
+    assert b"{" not in led.forbidden(guide)

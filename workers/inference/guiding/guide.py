@@ -58,9 +58,11 @@ class _Way:
 class Guide:
     """Leads one answer. Belongs to one thread at a time."""
 
-    def __init__(self, plan: Plan, *, opened: bool, budget: int | None) -> None:
-        """`opened`: whether the prompt ended within reasoning. `budget`: the tokens that it may
-        have; the one that is cut off is ended with the tokens of its end.
+    def __init__(
+        self, plan: Plan, *, opened: bool, reasoned: bool = False, budget: int | None = None
+    ) -> None:
+        """`opened`: whether the prompt ended within reasoning, `reasoned`: right behind it.
+        `budget`: the tokens that reasoning may have before its end is put behind it.
         """
         self._plan = plan
         self._table = plan.table
@@ -73,7 +75,7 @@ class Guide:
         self._tail = b""
         self._openings = self._places.first
         self._called = False
-        self._reasoned = False
+        self._reasoned = reasoned
         self._spaces = 0
         self._ways: list[_Way] = []
         self._matcher: Matcher | None = None

@@ -20,8 +20,6 @@ _IN_CHANNEL = (
 )
 _IN_ROLE = "<|start|>assistant to=functions."
 _CALL = "<|call|>"
-
-MARKERS = (PROMPT, FINAL, "<|constrain|>", "<|end|>", _CALL)
 _NAME = re.compile(r"[^\s<]{1,200}")
 
 

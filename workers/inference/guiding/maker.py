@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -81,25 +81,37 @@ class GuideMaker:
         self._tables: dict[tuple[bytes, ...], TokenTable] = {}
         self._plans: OrderedDict[Any, Plan] = OrderedDict()
 
-    def make(self, form: Format, wish: Wish, *, opened: bool) -> AnswerForm | None:
-        """What leads one answer; None where nothing has to.
-
-        `opened`: whether the prompt ended within reasoning. Raises `PronkError` for a wish that
-        cannot be fulfilled.
+    def behind(self, prompt: str, form: Format, wish: Wish) -> AnswerForm | None:
+        """What leads the answer to a prompt, of which only the end matters; None where nothing has
+        to. Raises `PronkError` for a wish that cannot be fulfilled.
         """
+        prompt = prompt.rstrip()
+        if form.lead and not prompt.endswith(form.lead.strip()):
+            form = replace(form, lead="")
+        reasoned = form.reasoning is not None and prompt.endswith(form.reasoning.end.strip())
+        return self.make(form, wish, opened=form.opened_by(prompt), reasoned=reasoned)
+
+    def make(
+        self, form: Format, wish: Wish, *, opened: bool, reasoned: bool = False
+    ) -> AnswerForm | None:
+        """The same, told whether the prompt ended within reasoning, or right behind it."""
         thinks = form.reasoning is not None
         tools = _chosen(form, wish)
         budget = wish.budget if thinks else None
         if thinks and wish.think is False:
             budget = 0
-        reasons = thinks and (opened or (bool(wish.think) and budget != 0))
-        if not tools and wish.choice is not ToolChoice.NONE and not reasons and budget is None:
-            return self._constraints.compile(wish.constraint) if wish.constraint else None
-        if not tools and not reasons and budget is None and not wish.constraint:
+        wanted = bool(wish.think) or (form.harmony and wish.think is None)
+        reasons = thinks and (opened or (wanted and budget != 0))
+        if not (tools or reasons or budget is not None):
+            if not wish.constraint:
+                return None
+            if not form.harmony:
+                return self._constraints.compile(wish.constraint)
+        elif not (tools or wish.constraint or budget is not None):
             return None
         plan = self._plan(form, wish, tools, may_think=reasons)
         try:
-            return Guide(plan, opened=opened and thinks, budget=budget)
+            return Guide(plan, opened=opened and thinks, reasoned=reasoned, budget=budget)
         except ConstraintFailed as error:
             raise PronkError(Code.INVALID_REQUEST, f"format: {error}") from None
 
@@ -119,28 +131,11 @@ class GuideMaker:
         return plan
 
     def _table(self, form: Format) -> TokenTable:
-        markers = tuple(sorted({text.encode() for text in markers_of(form)}))
+        markers = tuple(sorted({text.encode() for text in form.markers}))
         with self._lock:
             if markers not in self._tables:
                 self._tables[markers] = TokenTable(self._vocabulary, markers)
             return self._tables[markers]
-
-
-def markers_of(form: Format) -> list[str]:
-    """Every text by which a format tells what is what."""
-    texts = [form.content.start, form.content.end, form.lead]
-    if form.reasoning:
-        texts += [form.reasoning.start, form.reasoning.end]
-    if form.calls:
-        for markers in (form.calls.section, form.calls.each):
-            texts += [markers.start, markers.end]
-        texts += [form.calls.separator, *form.calls.between]
-        if parameter := form.calls.parameter:
-            texts += [parameter.start, parameter.middle, parameter.other_middle]
-            texts += [parameter.end, parameter.separator]
-    if form.harmony:
-        texts += harmony.MARKERS
-    return [text for text in texts if text.strip()]
 
 
 def _chosen(form: Format, wish: Wish) -> list[Tool]:

@@ -15,6 +15,7 @@ from llguidance import LLMatcher, LLParserLimits
 
 from ....protocol.errors import Code, PronkError
 from ..grammars import JSON_OPTIONS, check_schema, forget_unknown_formats
+from .endless import is_endless
 
 Schema = dict[str, Any]
 
@@ -123,6 +124,8 @@ def _read(name: str, parameters: Any, room: int) -> tuple[Tool, int]:
             return Tool(name, ANY_OBJECT), 0
     except PronkError:
         return tool.loosened(), 1
+    if is_endless(schema):
+        return tool.loosened(), count
     forget_unknown_formats(schema)
     return tool, count
 
