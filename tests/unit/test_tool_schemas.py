@@ -98,14 +98,16 @@ def test_a_thousand_tools_are_told_apart(led: Led) -> None:
     assert time.thread_time() - began < 60
 
 
-def test_schemas_that_take_too_long_are_loosened(led: Led, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_whose_grammar_takes_too_long_are_free(
+    led: Led, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tools = [tool(f"slow_{i}", properties(300, type="string")) for i in range(6)]
     with monkeypatch.context() as patch:
-        patch.setattr(maker, "COMPILE_SECONDS", 0.005)
+        patch.setattr(maker, "COMPILE_SECONDS", 0.0)
         patch.setattr(maker, "_CHECK_SECONDS", 0.0)
         guide = led.guide("marked", Wish(tools))
-    for token in led.tokens('<tool_call>\n{"name": "slow_1", "arguments": {"p1": 5'):
-        assert led.pieces[token] not in led.forbidden(guide)
+    for token in led.tokens('<tool_call>\n{"name": "other", "arguments": 5'):
+        assert not led.forbidden(guide)
         guide.accept(token)
 
 
