@@ -11,7 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pronk.workers.conversation.formats.description import Syntax
 from pronk.workers.conversation.formats.said import Call, Content
+from pronk.workers.conversation.formats.writing import write_answer
 from pronk.workers.inference.guiding.maker import ToolChoice, Wish
 from support.constrained import DEMO
 from support.guided import (
@@ -137,6 +139,27 @@ def test_a_second_call_can_follow(led: Led) -> None:
         guide.accept(token)
     assert guide.masks
     assert b"x" in led.forbidden(guide)
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "harmony"])
+def test_what_a_template_writes_the_model_may_write(led: Led, name: str) -> None:
+    weather = {"unit": "c", "days": 3, "places": ["a", "b"], "exact": True}
+    calls = [Call("weather", weather, "aB3dE6gH9"), Call("now", {}, "Zz2Yy4Xx6")]
+    form = FORMATS[name]
+    assert form.calls
+    if form.calls.syntax is Syntax.PYTHON:
+        del weather["places"]  # texts in lists have double quotes
+    if not form.calls.several:
+        calls.pop()
+    guide = led.guide(name)
+    before: list[int] = []
+    for token in led.tokens(write_answer(form, calls=calls)):
+        assert led.pieces[token] not in led.forbidden(guide), led.text(before)
+        guide.accept(token)
+        before.append(token)
+    for token in led.maker._table(form).spell(b"\n") or []:
+        guide.accept(token)
+    assert not guide.masks
 
 
 NAMES = st.one_of(

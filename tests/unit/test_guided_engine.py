@@ -54,7 +54,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LedBench]:
     bench.close()
 
 
-NOW = Wish(TOOLS[1:], ToolChoice.REQUIRED)
+NOW = Wish(TOOLS[1:], ToolChoice.REQUIRED, think=False)
 """A call that is short, whatever a random model does."""
 
 

@@ -186,6 +186,15 @@ def test_an_answer_that_must_call_may_reason_first(led: Led, name: str) -> None:
     assert reasoned
 
 
+def test_where_nothing_was_said_of_reasoning_a_call_that_has_to_come_may_wait_for_it(
+    led: Led,
+) -> None:
+    for think, may in ((None, True), (True, True), (False, False)):
+        guide = led.guide("marked", Wish(TOOLS, ToolChoice.REQUIRED, think=think))
+        assert (b"<think>" not in led.forbidden(guide)) is may
+        assert b"<tool_call>" not in led.forbidden(guide)
+
+
 def test_a_call_that_has_to_come_comes_behind_reasoning_that_the_prompt_began(led: Led) -> None:
     wish = Wish(TOOLS, ToolChoice.REQUIRED, budget=9)
     guide = led.guide("marked", wish, opened=True)

@@ -101,7 +101,7 @@ def test_a_thousand_tools_are_told_apart(led: Led) -> None:
 def test_calls_whose_grammar_takes_too_long_are_free(
     led: Led, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tools = [tool(f"slow_{i}", properties(300, type="string")) for i in range(6)]
+    tools = [tool(f"slow_{i}", PARAMETERS) for i in range(3000)]
     with monkeypatch.context() as patch:
         patch.setattr(maker, "COMPILE_SECONDS", 0.0)
         patch.setattr(maker, "_CHECK_SECONDS", 0.0)

@@ -15,6 +15,10 @@ SPACE = "S?"
 GAP = "W?"
 """White space between two tokens of JSON."""
 
+OPTIONS = '%llguidance {"no_forcing": true}\n'
+"""Where only one text can follow, llguidance would allow only the tokens that it cuts it into, and
+never a control token, although that is how models write their markers."""
+
 _SHARED = r"""
 S: /[ \t\r\n]{1,16}/
 W: / |\r?\n[ \t]{0,24}/
@@ -151,7 +155,7 @@ class Rules:
     def text(self, start: str) -> str:
         """The grammar that begins with `start`."""
         rules = [f"start: {start}", *(f"{name}: {body}" for name, body in self._rules.items())]
-        return "\n".join(rules) + _SHARED + (_ESCAPED if self._escapes else "")
+        return OPTIONS + "\n".join(rules) + _SHARED + (_ESCAPED if self._escapes else "")
 
 
 def _quoted(value: Any) -> str:

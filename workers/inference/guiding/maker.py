@@ -31,7 +31,7 @@ from ..vocabulary import Vocabulary
 from . import calls, harmony
 from .calls import Entry
 from .guide import Guide
-from .lark import literal
+from .lark import OPTIONS, literal
 from .openings import Opening, Openings
 from .plan import CallWay, Choice, Meaning, Places, Plan, Sign
 from .tools import ANY_OBJECT, Tool, can_follow, read_tools
@@ -70,6 +70,11 @@ class Wish:
     """Tokens of reasoning."""
     constraint: Constraint | None = None
 
+    @property
+    def must_call(self) -> bool:
+        """Whether the answer has to begin with a call."""
+        return self.choice in (ToolChoice.REQUIRED, ToolChoice.NAMED)
+
 
 class GuideMaker:
     """Makes guides for one model. May be used by several threads at a time."""
@@ -100,7 +105,8 @@ class GuideMaker:
         budget = wish.budget if thinks else None
         if thinks and wish.think is False:
             budget = 0
-        wanted = bool(wish.think) or (form.harmony and wish.think is None)
+        unsaid = wish.think is None and (form.harmony or wish.must_call)
+        wanted = bool(wish.think) or unsaid
         reasons = thinks and (opened or (wanted and budget != 0))
         if not (tools or reasons or budget is not None):
             if not wish.constraint:
@@ -147,9 +153,7 @@ def _chosen(form: Format, wish: Wish) -> list[Tool]:
             raise PronkError(
                 Code.INVALID_REQUEST, f"tool_choice: there is no tool {wish.tool!r:.80} in tools"
             )
-    if wish.choice in (ToolChoice.REQUIRED, ToolChoice.NAMED) and not (
-        tools and (form.calls or form.harmony)
-    ):
+    if wish.must_call and not (tools and (form.calls or form.harmony)):
         why = "the model does not call tools" if tools else "there are no tools"
         raise PronkError(Code.INVALID_REQUEST, f"tool_choice: {why}")
     return tools if form.calls or form.harmony else []
@@ -177,15 +181,14 @@ class _Planner:
         """Raises `PronkError` for a form that cannot be followed, or a call that has to be."""
         form, wish = self._form, self._wish
         ways = self._ways(tools)
-        must_call = wish.choice in (ToolChoice.REQUIRED, ToolChoice.NAMED)
-        if must_call and not ways:
+        if wish.must_call and not ways:
             raise PronkError(
                 Code.INVALID_REQUEST, "tool_choice: the model has no way to write such a call"
             )
         may_call = wish.choice is not ToolChoice.NONE
         content = self._constraints.compile(wish.constraint) if wish.constraint else None
         choices: list[Choice] = []
-        if content is not None or must_call:
+        if content is not None or wish.must_call:
             choices = self._choices(ways if may_call else [], content, may_think=may_think)
         binds = bool(choices)
         loud = self._places(ways, may_call=may_call, quiet=False)
@@ -202,7 +205,7 @@ class _Planner:
             lead=b"" if form.harmony and binds else lead.encode(),
             choices=tuple(choices),
             may_think=may_think,
-            must_call=must_call,
+            must_call=wish.must_call,
             form=content,
         )
 
@@ -371,7 +374,7 @@ class _Planner:
         return choices
 
     def _announced(self, sign: Sign, grammar: str) -> list[Choice]:
-        prototype = self._compiled(f"start: {grammar} S?\nS: /[ \\t\\r\\n]{{1,32}}/")
+        prototype = self._compiled(f"{OPTIONS}start: {grammar} S?\nS: /[ \\t\\r\\n]{{1,16}}/")
         return [Choice(sign, prototype)]
 
 
