@@ -42,6 +42,8 @@ class Vocabulary:
 
     tokens: list[str]
     merges: list[str]
+    signals: int = 0
+    """Control tokens before `SPECIAL`."""
 
     @property
     def end_of_turn(self) -> int:
@@ -238,9 +240,9 @@ def add_vocabulary(
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(tokenizer)
     writer.add_token_list(vocabulary.tokens)
-    kinds = [gguf.TokenType.NORMAL] * len(vocabulary.tokens)
-    for token in range(ordinary - control, len(kinds)):
-        kinds[token] = gguf.TokenType.CONTROL
+    first = ordinary - max(control, vocabulary.signals)
+    kinds = [gguf.TokenType.NORMAL] * first
+    kinds += [gguf.TokenType.CONTROL] * (len(vocabulary.tokens) - first)
     writer.add_token_types(kinds)
     writer.add_token_merges(vocabulary.merges)
     writer.add_bos_token_id(ordinary)

@@ -11,7 +11,7 @@ import pytest
 
 from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.messages.generation import Constraint, Grammar
-from pronk.workers.inference import constraints
+from pronk.workers.inference import bounded, constraints
 from pronk.workers.inference.constraints import ConstraintCompiler, ConstraintFailed
 from support.constrained import (
     DEMO,
@@ -204,8 +204,8 @@ def test_a_grammar_that_takes_too_long_is_given_up(
 def test_grammars_that_were_given_up_are_bounded_in_number(
     demo: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(constraints, "_MOST_COMPILING", 0)
-    monkeypatch.setattr(constraints, "_PATIENCE", 0.01)
+    monkeypatch.setattr(bounded, "_MOST", 0)
+    monkeypatch.setattr(bounded, "_PATIENCE", 0.01)
     error = refused(Bench(demo.model, ConstraintCompiler(demo.vocabulary)), JSON)
     assert error is not None
     assert error.code is Code.UNAVAILABLE

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from copy import copy
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits
 from numpy.typing import NDArray
 
-from ...protocol.errors import Code, PronkError
 from ...protocol.messages.generation import Constraint
+from .bounded import TookTooLong, Turns
 from .grammars import build_grammar, refusal
 from .token_table import TokenTable
 from .vocabulary import Vocabulary
@@ -29,16 +28,7 @@ MASK_PER_TOKEN = 0.004
 """Seconds of processor time that the masks of one answer may take: so much in all, and so much more
 for each token. All others in the batch wait meanwhile; usual masks take 10 µs."""
 
-_STACK = 256 * 2**20
-"""Bytes of address space: llguidance recurses along chains of references and rules."""
-
-_MOST_COMPILING = 4
-"""Grammars at a time, those given up among them."""
-
-_PATIENCE = 20.0
-"""Seconds that a grammar waits for its turn among them."""
-
-_LIMITS = LLParserLimits(
+LIMITS = LLParserLimits(
     max_items_in_row=10_000,
     step_lexer_fuel=100_000,
     max_lexer_states=20_000,
@@ -54,6 +44,9 @@ class ConstraintFailed(Exception):
 class Matcher:
     """Follows one answer through its grammar. Belongs to one thread at a time."""
 
+    forced: int | None = None
+    """No token is ever put into the model's mouth: masks do all."""
+
     def __init__(self, table: TokenTable, grammar: str) -> None:
         """Compiles `grammar` and computes the first mask, which takes longer than later ones.
 
@@ -63,7 +56,7 @@ class Matcher:
         self._mask = table.empty_mask()
         self._address = self._mask.ctypes.data
         self._allowance = MASK_BURST
-        self._matcher = LLMatcher(table.tokenizer, grammar, limits=_LIMITS, log_level=0)
+        self._matcher = LLMatcher(table.tokenizer, grammar, limits=LIMITS, log_level=0)
         self._raise_error()
         self._compute()
         self._is_current = True
@@ -73,11 +66,32 @@ class Matcher:
         """Whether the form is complete, so that nothing but the answer's end can follow."""
         return self._matcher.is_stopped()
 
+    @property
+    def complete(self) -> bool:
+        """Whether what came has the form already; more may still follow."""
+        return self._matcher.is_accepting()
+
+    def copy(self) -> Matcher:
+        """Another one at the same place, for another thread if need be."""
+        other = copy(self)
+        other._mask = self._mask.copy()
+        other._address = other._mask.ctypes.data
+        other._matcher = self._matcher.deep_copy()
+        return other
+
+    def accepts(self, tokens: list[int]) -> bool:
+        """Whether these can follow one after the other. Nothing is taken."""
+        return self._matcher.validate_tokens(tokens) == len(tokens)
+
     def apply(self, logits: NDArray[np.float32]) -> None:
         """Lowers to −∞, in place, the logits of all tokens that cannot follow. NaN stays NaN.
 
         Raises `ConstraintFailed` when none can, or when finding out takes too long.
         """
+        self._table.lower(logits, self.mask())
+
+    def mask(self) -> NDArray[np.uint8]:
+        """A bit for each token that can follow. Raises as `apply` does."""
         if not self._is_current:
             began = time.thread_time()
             self._compute()
@@ -85,7 +99,7 @@ class Matcher:
             self._allowance += MASK_PER_TOKEN - (time.thread_time() - began)
             if self._allowance < 0:
                 raise ConstraintFailed("it takes too long to follow; simplify it")
-        self._table.lower(logits, self._mask)
+        return self._mask
 
     def accept(self, token: int) -> None:
         """Takes the next token of the answer. Raises `ConstraintFailed` for one that cannot be."""
@@ -120,94 +134,43 @@ class ConstraintCompiler:
         self._vocabulary = vocabulary
         self._lock = threading.Lock()
         self._table: TokenTable | None = None
-        self._turns = threading.BoundedSemaphore(_MOST_COMPILING)
+        self.turns = Turns()
+
+    @property
+    def table(self) -> TokenTable:
+        """The first call reads the vocabulary: a second for 152,000 tokens."""
+        with self._lock:
+            if self._table is None:
+                self._table = TokenTable(self._vocabulary)
+            return self._table
 
     def compile(self, constraint: Constraint) -> Matcher:
         """A matcher at the beginning of an answer.
 
-        The first call also reads the vocabulary: a second for 152,000 tokens. Raises `PronkError`
-        with the reason: INVALID_REQUEST where the constraint cannot be compiled or takes too long.
+        Raises `PronkError` with the reason: INVALID_REQUEST where the constraint cannot be compiled
+        or takes too long.
         """
         grammar = build_grammar(constraint)
-        if not self._turns.acquire(timeout=_PATIENCE):
-            raise PronkError(
-                Code.UNAVAILABLE,
-                "too many formats are being compiled; try again",
-                retry_after=2.0,
-            )
+        table = self.table
         try:
-            thread = self._start(grammar)
-        except BaseException:
-            self._turns.release()
-            raise
-        return thread.matcher()
-
-    def _start(self, grammar: str) -> _Compiling:
-        with self._lock:
-            if self._table is None:
-                self._table = TokenTable(self._vocabulary)
-            thread = _Compiling(self._table, grammar, self._turns.release)
-            usual = threading.stack_size(_STACK)
-            try:
-                thread.start()
-            finally:
-                threading.stack_size(usual)
-        return thread
-
-
-class _Compiling(threading.Thread):
-    """Compiles one grammar. llguidance lets go of Python's lock, so nothing waits for it but us."""
-
-    def __init__(self, table: TokenTable, grammar: str, on_end: Callable[[], None]) -> None:
-        super().__init__(name="grammar", daemon=True)
-        self._on_end = on_end
-        self._table = table
-        self._grammar = grammar
-        self._clock: Callable[[], float] | None = None
-        self._matcher: Matcher | None = None
-        self._reason = ""
-
-    def run(self) -> None:
-        self._clock = _own_clock()
-        try:
-            self._matcher = Matcher(self._table, self._grammar)
+            return self.turns.run(lambda: compiled(table, grammar), COMPILE_SECONDS)
+        except TookTooLong:
+            raise refusal("it takes too long to compile; simplify it") from None
         except ConstraintFailed as error:
-            self._reason = str(error)
-        except BaseException as error:
-            self._reason = str(_translated(error))
-        finally:
-            self._on_end()
-
-    def matcher(self) -> Matcher:
-        """Waits for the result. Raises `PronkError` where there is none, or none in time."""
-        while self.is_alive() and self._used() < COMPILE_SECONDS:
-            self.join(0.02)
-        if self.is_alive():
-            raise refusal("it takes too long to compile; simplify it")
-        if self._matcher is None:
-            raise refusal(f"it cannot be compiled: {self._reason}")
-        return self._matcher
-
-    def _used(self) -> float:
-        """Seconds of processor time so far: waiting on a busy machine does not count."""
-        if self._clock is not None:
-            with suppress(OSError):  # the thread has just ended
-                return self._clock()
-        return 0.0
+            raise refusal(f"it cannot be compiled: {error}") from None
 
 
-def _own_clock() -> Callable[[], float]:
-    """This thread's processor time, for any thread to read; on macOS the time since now."""
-    if hasattr(time, "pthread_getcpuclockid"):
-        clock = time.pthread_getcpuclockid(threading.get_ident())
-        return lambda: time.clock_gettime(clock)
-    began = time.monotonic()
-    return lambda: time.monotonic() - began
+def compiled(table: TokenTable, grammar: str) -> Matcher:
+    """A matcher at the beginning. Raises `ConstraintFailed`, whatever llguidance raises."""
+    try:
+        return Matcher(table, grammar)
+    except BaseException as error:
+        raise _translated(error) from None
 
 
 def _translated(error: BaseException) -> BaseException:
     """The failure that a panic of llguidance means: in Python it is no `Exception`."""
-    if isinstance(error, (KeyboardInterrupt, SystemExit)):
+    if isinstance(error, (KeyboardInterrupt, SystemExit, ConstraintFailed)):
         return error
     return ConstraintFailed(_sentence(str(error)))
 

@@ -267,9 +267,13 @@ class Engine:
         try:
             logits = self.context.logits(row)
             raw = logits.copy() if sequence.form and sequence.logprobs is not None else logits
-            if sequence.form:
-                sequence.form.apply(logits)
-            token = sequence.sampler.sample(self.context, row, sequence.count)
+            token = sequence.form.forced if sequence.form else None
+            if token is None:
+                if sequence.form:
+                    sequence.form.apply(logits)
+                token = sequence.sampler.sample(self.context, row, sequence.count)
+            else:
+                sequence.sampler.see([token])
             if sequence.form:
                 sequence.form.accept(token)
             ends = self.vocabulary.ends_generation(token)

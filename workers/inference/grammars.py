@@ -52,7 +52,7 @@ _FORMATS = frozenset(
 )
 """Formats of strings that can be enforced. JSON Schema takes others for annotations."""
 
-_JSON_OPTIONS: Any = {
+JSON_OPTIONS: Any = {
     # Between two tokens of JSON: a space, or a line break with what indents the next line. A model
     # that may put spaces without end there does so.
     "whitespace_pattern": r" |\r?\n[ \t]{0,24}",
@@ -99,10 +99,10 @@ def _parsed(source: str) -> Any:
 
 
 def _from_schema(schema: Any) -> str:
-    _check(schema)
-    _forget_unknown_formats(schema)
+    check_schema(schema)
+    forget_unknown_formats(schema)
     try:
-        return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_JSON_OPTIONS)
+        return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=JSON_OPTIONS)
     except ValueError as error:
         raise refusal(f"the schema cannot be used: {error}") from None
 
@@ -115,7 +115,7 @@ def _from_lark(source: str) -> str:
             schema, _ = decoder.raw_decode(source, match.end())
         except (ValueError, RecursionError):
             raise refusal("what follows %json in the grammar is not valid JSON") from None
-        _check(schema)
+        check_schema(schema)
     return LLMatcher.grammar_from_lark(source)
 
 
@@ -138,8 +138,11 @@ def _plain_escape(match: re.Match[str]) -> str:
     return f"\\x{code:02X}" if code < 0x80 else chr(code)
 
 
-def _check(schema: Any) -> None:
-    """Raises `PronkError` for a schema that would take too long or too much memory."""
+def check_schema(schema: Any) -> int:
+    """How many values a schema has.
+
+    Raises `PronkError` for one that would take too long or too much memory.
+    """
     counts: Counter[str] = Counter()
     for depth, value in _walk(schema):
         if depth > _MAX_DEPTH:
@@ -152,6 +155,7 @@ def _check(schema: Any) -> None:
         for name, count in counts.items():
             if count > _LIMITS[name]:
                 raise refusal(f"the schema is too large: its {name} go beyond {_LIMITS[name]}")
+    return counts["values"]
 
 
 def _is_exact(value: float) -> bool:
@@ -190,7 +194,7 @@ def _count_keywords(schema: dict[str, Any], counts: Counter[str]) -> None:
         counts["multipleOf"] += int("".join(map(str, digits)))
 
 
-def _forget_unknown_formats(schema: Any) -> None:
+def forget_unknown_formats(schema: Any) -> None:
     """Takes out each `format` of a string that is none of llguidance's, which refuses them."""
     waiting = [schema]
     while waiting:

@@ -40,6 +40,11 @@ class TokenChooser(Protocol):
 class AnswerForm(Protocol):
     """The form that an answer must have."""
 
+    @property
+    def forced(self) -> int | None:
+        """The token that comes next, whatever the model says; None where that is open."""
+        ...
+
     def apply(self, logits: Logits) -> None:
         """Makes impossible, in place, what may not come next."""
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import llama_cpp
@@ -30,10 +31,18 @@ class TokenTable:
     the beginning of a thought, and not text.
     """
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        """Reads the whole vocabulary. Safe beside a computation on the same model."""
+    def __init__(self, vocabulary: Vocabulary, markers: Sequence[bytes] = ()) -> None:
+        """Reads the whole vocabulary. Safe beside a computation on the same model.
+
+        A signal that is written in one of `markers` is text like any other; what ends an answer
+        never is.
+        """
         self.size = vocabulary.size
-        tokens, ends = _read(vocabulary)
+        tokens, ends = _read(vocabulary, markers)
+        self.tokens = [token if token[:1] != _SPECIAL else b"" for token in tokens]
+        """The text of each token; empty for those that have no place in a text."""
+        self.ends = ends
+        """Tokens that end an answer."""
         self.tokenizer: LLTokenizer = LLTokenizer.from_llamacpp(  # pyright: ignore
             tokens=tokens,
             vocab_ptr=vocabulary.handle,
@@ -42,10 +51,41 @@ class TokenTable:
         )
         usable = np.array([token[:1] != _SPECIAL for token in tokens])
         usable[ends] = True
-        self.usable = self.empty_mask()
-        packed = np.packbits(usable, bitorder="little")
-        self.usable[: len(packed)] = packed
+        self.usable = self._mask_of(usable)
+        blank = [bool(token) and not token.strip(SPACE) for token in self.tokens]
+        self.spaces = self._mask_of(np.array(blank))
+        """Tokens that are nothing but white space."""
+        ending = np.zeros(self.size, np.bool_)
+        ending[ends] = True
+        self.ending = self._mask_of(ending)
         self._bounds = np.empty((len(self.usable), 8), np.float32)
+        self._containing: dict[int, list[tuple[int, list[int]]]] = {}
+        self._by_byte: dict[int, int] = {}
+        for token, text in enumerate(self.tokens):
+            if len(text) == 1:
+                self._by_byte.setdefault(text[0], token)
+
+    def containing(self, byte: int) -> list[tuple[int, list[int]]]:
+        """Every token whose text has a byte, with the places behind that byte. Found once."""
+        found = self._containing.get(byte)
+        if found is None:
+            found = self._containing[byte] = [
+                (token, [at + 1 for at, each in enumerate(text) if each == byte])
+                for token, text in enumerate(self.tokens)
+                if byte in text
+            ]
+        return found
+
+    def spell(self, text: bytes) -> list[int] | None:
+        """A text in tokens of one byte each; None where the vocabulary lacks one of them."""
+        tokens = [self._by_byte.get(byte) for byte in text]
+        return None if None in tokens else [token for token in tokens if token is not None]
+
+    def _mask_of(self, chosen: NDArray[np.bool_]) -> NDArray[np.uint8]:
+        mask = self.empty_mask()
+        packed = np.packbits(chosen, bitorder="little")
+        mask[: len(packed)] = packed
+        return mask
 
     def empty_mask(self) -> NDArray[np.uint8]:
         """A mask without any token: a bit for each, the first one lowest, in whole words."""
@@ -60,11 +100,13 @@ class TokenTable:
         np.minimum(logits, self._bounds.reshape(-1)[: self.size], out=logits)
 
 
+SPACE = b" \t\r\n"
+
 _SPECIAL = b"\xff"
 """What llguidance takes for the beginning of a token that is no text: no UTF-8 begins so."""
 
 
-def _read(vocabulary: Vocabulary) -> tuple[list[bytes], list[int]]:
+def _read(vocabulary: Vocabulary, markers: Sequence[bytes]) -> tuple[list[bytes], list[int]]:
     """The bytes of all tokens, those without text marked, and the ids of those that end."""
     handle = vocabulary.handle
     buffer = ctypes.create_string_buffer(4096)  # its own: others use the vocabulary's meanwhile
@@ -79,7 +121,8 @@ def _read(vocabulary: Vocabulary) -> tuple[list[bytes], list[int]]:
         ending = _c.llama_vocab_is_eog(handle, token)
         if ending:
             ends.append(token)
-        if ending or attributes & silent or (added and text[:1] == b"<" and text[-1:] == b">"):
+        signal = attributes & silent or (added and text[:1] == b"<" and text[-1:] == b">")
+        if ending or (signal and not (text and any(text in marker for marker in markers))):
             text = _SPECIAL + text
         tokens.append(text)
     return tokens, ends
