@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pronk.protocol.messages.generation import ToolChoice
 from pronk.workers.conversation.formats.description import (
     Calls,
     Format,
@@ -22,7 +23,7 @@ from pronk.workers.conversation.formats.parser import AnswerParser
 from pronk.workers.conversation.formats.said import Call, Said, Thinking, joined
 from pronk.workers.inference.constraints import ConstraintCompiler
 from pronk.workers.inference.guiding.guide import Guide
-from pronk.workers.inference.guiding.maker import GuideMaker, ToolChoice, Wish
+from pronk.workers.inference.guiding.maker import GuideMaker, Wish
 from pronk.workers.inference.llama import Model
 from support.models import Shape, Vocabulary, invent_vocabulary, write_random_model
 

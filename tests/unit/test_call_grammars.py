@@ -11,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pronk.protocol.messages.generation import ToolChoice
 from pronk.workers.conversation.formats.description import Syntax
 from pronk.workers.conversation.formats.said import Call, Content
 from pronk.workers.conversation.formats.writing import write_answer
-from pronk.workers.inference.guiding.maker import ToolChoice, Wish
+from pronk.workers.inference.guiding.maker import Wish
 from support.constrained import DEMO
 from support.guided import (
     FORMATS,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pronk.protocol.messages.generation import Constraint, Grammar
+from pronk.protocol.messages.generation import Constraint, Grammar, ToolChoice
 from pronk.workers.conversation.formats.said import Call, Content, Thinking
 from pronk.workers.inference.constraints import ConstraintCompiler
-from pronk.workers.inference.guiding.maker import GuideMaker, ToolChoice, Wish
+from pronk.workers.inference.guiding.maker import GuideMaker, Wish
 from support.engines import Bench, Run
 from support.guided import FORMATS, REQUIRED, TOOLS, calls_in, parse, write_model
 

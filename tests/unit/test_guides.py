@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from pronk.protocol.errors import Code, PronkError
-from pronk.protocol.messages.generation import Constraint, Grammar
+from pronk.protocol.messages.generation import Constraint, Grammar, ToolChoice
 from pronk.workers.conversation.formats.description import Format
 from pronk.workers.conversation.formats.said import Call, Content, Thinking
 from pronk.workers.inference.constraints import Matcher
 from pronk.workers.inference.guiding.guide import Guide
-from pronk.workers.inference.guiding.maker import ToolChoice, Wish
+from pronk.workers.inference.guiding.maker import Wish
 from support.guided import (
     FORMATS,
     REQUIRED,

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from pronk.protocol.messages.generation import ToolChoice
 from pronk.workers.conversation.formats.said import Call
 from pronk.workers.inference.guiding import maker
 from pronk.workers.inference.guiding.endless import is_endless
-from pronk.workers.inference.guiding.maker import ToolChoice, Wish
+from pronk.workers.inference.guiding.maker import Wish
 from pronk.workers.inference.guiding.tools import ANY_OBJECT, read_tools
 from support.constrained import DEMO
 from support.guided import FORMATS, TOOLS, Led, parse, tool

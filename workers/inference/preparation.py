@@ -25,6 +25,7 @@ from .answer import Answer
 from .constraints import ConstraintCompiler, ConstraintFailed
 from .defaults import METADATA, merged, model_options, model_seed
 from .embedding_inputs import InputPreparer
+from .guiding.maker import GuideMaker, Wish
 from .llama import Model
 from .parsed_answer import ParsedAnswer
 from .prepared import Prepared
@@ -32,7 +33,7 @@ from .reading import Reading, reading_of
 from .rows import tokens_alone
 from .samplers import Sampler
 from .sampling import plan_sampling
-from .sequence import Sequence
+from .sequence import AnswerForm, Sequence
 from .shift import answer_limit, in_context, kept
 from .sight import Sight
 from .stop import StopMatcher
@@ -81,6 +82,7 @@ class Preparation:
         self._seed = model_seed(parameters)
         self._max_body = max_body
         self._constraints = ConstraintCompiler(vocabulary)
+        self._guides = GuideMaker(vocabulary, self._constraints)
         self._opening = parts.opening
         self._template = None
         self._guard = NO_GUARD
@@ -148,7 +150,7 @@ class Preparation:
         keep = kept(
             options.num_keep, len(prompt), context_length, adds_bos=self._vocabulary.adds_bos
         )
-        form = self._constraints.compile(body.constraint) if body.constraint else None
+        form = self._form_of(body, prompt)
         if form:
             try:
                 for token in body.tokens:
@@ -179,6 +181,14 @@ class Preparation:
         )
         answer = self._begin_answer(body, prompt, limit, stops)
         return Prepared(sequence, answer, len(body.tokens), prompt, body.return_context)
+
+    def _form_of(self, body: GenerateBody, prompt: list[int]) -> AnswerForm | None:
+        """What leads the answer, if something does: the request's tools and wishes where the
+        template says how calls and reasoning are written, else its `format` alone.
+        """
+        if self._template and not (body.raw or body.suffix or self._template.form.plain):
+            return self._guides.behind(self._end_of(prompt), self._template.form, Wish.of(body))
+        return self._constraints.compile(body.constraint) if body.constraint else None
 
     def _begin_answer(
         self, body: GenerateBody, prompt: list[int], limit: int, stops: StopMatcher

@@ -8,13 +8,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any
 
 from llguidance import LLMatcher
 
 from ....protocol.errors import Code, PronkError
-from ....protocol.messages.generation import Constraint
+from ....protocol.messages.generation import Constraint, GenerateBody, ToolChoice
 from ...conversation.formats.description import Format
 from ..bounded import TookTooLong
 from ..constraints import (
@@ -48,15 +47,6 @@ _MOST_OPENINGS = 64
 """From so many on, no token may reach beyond one."""
 
 
-class ToolChoice(StrEnum):
-    """Whether an answer may, or must, call tools."""
-
-    AUTO = "auto"
-    NONE = "none"
-    REQUIRED = "required"
-    NAMED = "named"
-
-
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What a request says of the course of its answer."""
@@ -69,6 +59,18 @@ class Wish:
     budget: int | None = None
     """Tokens of reasoning."""
     constraint: Constraint | None = None
+
+    @classmethod
+    def of(cls, body: GenerateBody) -> Wish:
+        """What a request says."""
+        return cls(
+            tools=body.tools,
+            choice=body.tool_choice,
+            tool=body.tool,
+            think=body.think,
+            budget=body.reasoning_budget,
+            constraint=body.constraint,
+        )
 
     @property
     def must_call(self) -> bool:
