@@ -51,7 +51,8 @@ def test_a_suffix_has_the_gap_filled_in(coder: httpx.Client):
 
 
 def test_a_model_that_can_fill_in_says_so(coder: httpx.Client):
-    for model, capabilities in (("coder", ["completion", "insert"]), ("demo", ["completion"])):
+    can = {"coder": ["completion", "insert"], "demo": ["completion", "tools"]}
+    for model, capabilities in can.items():
         shown = coder.post("/api/show", json={"model": model}).json()
         assert shown["capabilities"] == capabilities
     answer = coder.post("/api/generate", json={"model": "demo", "prompt": "a", "suffix": "b"})

@@ -63,9 +63,10 @@ def first_line(client: socket.socket) -> None:
 
 
 def test_a_busy_model_gets_a_second_replica_by_itself_and_loses_it_when_it_is_idle(server: Server):
-    with stream(server) as first, stream(server) as second:
-        first_line(first)
+    with contextlib.ExitStack() as streams:
+        first_line(streams.enter_context(stream(server)))
         alone = server.loaded()
+        second = streams.enter_context(stream(server))
         first_line(second)  # nobody but a second replica can begin it: the first one never ends
         (both,) = server.loaded()
         assert both["name"] == "endless:latest"
