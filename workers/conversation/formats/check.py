@@ -45,7 +45,7 @@ def check_template(order: dict[str, Any]) -> dict[str, Any]:
         ways = renderings_of(source, bos=order.get("bos") or "<s>", eos=order.get("eos") or "</s>")
     except PronkError as error:
         return {"broken": error.message}
-    except Broken as error:
+    except (GoTemplateError, Broken) as error:
         return {"broken": str(error)}
     if reason := _refuses_everything(ways[0]):
         return {"broken": reason}
