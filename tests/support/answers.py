@@ -17,7 +17,7 @@ BY_NAME = {family.name: family for family in FAMILIES}
 
 def renderings(name: str) -> tuple[Rendering, ...]:
     family = BY_NAME[name]
-    return renderings_of(family.source, go=family.go, bos="<s>", eos="</s>")
+    return renderings_of(family.source, bos="<s>", eos="</s>")
 
 
 @cache

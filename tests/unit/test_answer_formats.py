@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pronk.workers.conversation.formats import Format, Markers, Reasoning, derive
 from pronk.workers.conversation.formats.check import check_template
@@ -241,6 +243,26 @@ def test_markers_name_what_has_to_be_seen_as_text():
     markers = form_of("numbered").markers
     assert {"<|calls_begin|>", "<|call_begin|>functions.", "<|call_end|>"} <= set(markers)
     assert "<|channel|>" in Format(harmony=True).markers
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(FAMILIES),
+    st.lists(
+        st.tuples(st.floats(0, 1), st.integers(0, 9), st.sampled_from("<{[ '\"}")), max_size=3
+    ),
+)
+def test_whatever_a_template_is_there_is_an_answer(
+    family: Family, changes: list[tuple[float, int, str]]
+):
+    source = family.source
+    for place, length, new in changes:
+        start = int(place * len(source))
+        source = source[:start] + new + source[start + length :]
+    said = json.loads(json.dumps(check_template({"source": source})))
+    if "broken" not in said:
+        again = Format.from_json(said["format"]).to_json()
+        assert json.loads(json.dumps(again)) == said["format"]
 
 
 # gpt-oss

@@ -18,13 +18,20 @@ from .said import Call
 from .writing import write_answer
 
 
-def renderings_of(source: str, *, go: bool, bos: str, eos: str) -> tuple[Rendering, ...]:
+def renderings_of(source: str, *, bos: str, eos: str) -> tuple[Rendering, ...]:
     """The ways in which a template may be rendered. Raises `PronkError` or `Broken`."""
-    if go:
-        template = choose_template(None, source, "", bos=bos, eos=eos)
-        return (GoRendering(cast(GoChatTemplate, template)),)
+    template = _go_template(source)
+    if template:
+        return (GoRendering(template),)
     check(source)
     return HuggingFace(Renderer(source), bos, eos).ways()
+
+
+def _go_template(source: str) -> GoChatTemplate | None:
+    """The template, if it is in Go. Raises `PronkError`."""
+    if not is_go(source):
+        return None
+    return cast(GoChatTemplate, choose_template(None, source, "", bos="", eos=""))
 
 
 def check_template(order: dict[str, Any]) -> dict[str, Any]:
@@ -34,21 +41,18 @@ def check_template(order: dict[str, Any]) -> dict[str, Any]:
     beginning and end tokens.
     """
     source = order["source"]
-    go = is_go(source)
     try:
-        ways = renderings_of(
-            source, go=go, bos=order.get("bos") or "<s>", eos=order.get("eos") or "</s>"
-        )
+        ways = renderings_of(source, bos=order.get("bos") or "<s>", eos=order.get("eos") or "</s>")
     except PronkError as error:
         return {"broken": error.message}
-    except Broken as error:
+    except (GoTemplateError, Broken) as error:
         return {"broken": str(error)}
     if reason := _refuses_everything(ways[0]):
         return {"broken": reason}
     form = derive(*ways)
     results = round_trip(form, *ways)
     return {
-        "language": "go" if go else "jinja",
+        "language": "go" if isinstance(ways[0], GoRendering) else "jinja",
         "capabilities": list(form.capabilities),
         "format": form.to_json(),
         "written": _written(form),
