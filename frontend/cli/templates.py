@@ -108,10 +108,16 @@ def _examined(source: str) -> dict[str, Any]:
             input=json.dumps(order).encode(),
             capture_output=True,
             timeout=_PATIENCE,
-            check=True,
         )
-        found = json.loads(done.stdout)
-    except (subprocess.SubprocessError, ValueError):
+        found = json.loads(done.stdout) if done.returncode == 0 else None
+    except (subprocess.TimeoutExpired, ValueError):
+        found, done = None, None
+    if found is None and done and done.returncode > 0 and b"MemoryError" not in done.stderr:
+        raise PronkError(
+            Code.INTERNAL,
+            "looking at the template failed, which is a mistake in Pronk and not in the template",
+        )
+    if found is None:
         found = {"broken": "it takes too much memory or time"}
     if "broken" in found:
         raise PronkError(Code.INVALID_REQUEST, f"the template cannot be used: {found['broken']}")

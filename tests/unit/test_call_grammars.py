@@ -130,6 +130,30 @@ def test_no_token_reaches_beyond_a_marker_into_what_is_no_call(led: Led) -> None
         assert last.encode() not in led.forbidden(guide)
 
 
+def test_a_marker_does_not_slip_into_a_value(led: Led) -> None:
+    tools = [tool("f", {"properties": {"text": {"type": "string"}}, "required": ["text"]})]
+    guide = led.guide("marked", Wish(tools))
+    text = '<tool_call>{"name": "f", "arguments": {"text": "so'
+    for token in led.tokens(text):
+        guide.accept(token)
+    assert b"</tool_call>" in led.forbidden(guide)
+    assert b'"' not in led.forbidden(guide)
+    for token in led.tokens('"}}'):
+        guide.accept(token)
+    assert b"</tool_call>" not in led.forbidden(guide)
+
+
+def test_a_marker_ends_a_value_without_quotes(led: Led) -> None:
+    tools = [tool("f", {"properties": {"text": {"type": "string"}}, "required": ["text"]})]
+    guide = led.guide("tagged", Wish(tools))
+    for token in led.tokens("<tool_call>\n<function=f>\n<parameter=text>\nso"):
+        guide.accept(token)
+    for token in led.tokens("</parameter>"):
+        assert led.pieces[token] not in led.forbidden(guide)
+        guide.accept(token)
+    assert b"x" in led.forbidden(guide)
+
+
 def test_a_second_call_can_follow(led: Led) -> None:
     guide = led.guide("marked")
     first = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'

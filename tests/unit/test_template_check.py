@@ -121,6 +121,13 @@ def test_templates_that_cannot_be_used(source: str, reason: str):
     assert reason in line
 
 
+def test_a_mistake_of_our_own_is_none_of_the_template(monkeypatch: pytest.MonkeyPatch):
+    from pronk.frontend.cli import templates
+
+    monkeypatch.setattr(templates, "_PROGRAM", "pronk.no_such_program")
+    assert "a mistake in Pronk" in run("-", stdin=PLAIN, status=1).stderr
+
+
 def test_files_that_cannot_be_read(tmp_path: Path):
     assert "no such file" in run(str(tmp_path / "none.jinja"), status=1).stderr
     file = tmp_path / "large.jinja"

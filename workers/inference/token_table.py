@@ -38,7 +38,7 @@ class TokenTable:
         never is.
         """
         self.size = vocabulary.size
-        tokens, ends = _read(vocabulary, markers)
+        tokens, ends, signals = _read(vocabulary, markers)
         self.tokens = [token if token[:1] != _SPECIAL else b"" for token in tokens]
         """The text of each token; empty for those that have no place in a text."""
         self.ends = ends
@@ -52,6 +52,8 @@ class TokenTable:
         usable = np.array([token[:1] != _SPECIAL for token in tokens])
         usable[ends] = True
         self.usable = self._mask_of(usable)
+        self.signals = self._mask_of(np.isin(np.arange(self.size), signals)) if signals else None
+        """Signals that are text here; None where there are none."""
         blank = [bool(token) and not token.strip(SPACE) for token in self.tokens]
         self.spaces = self._mask_of(np.array(blank))
         """Tokens that are nothing but white space."""
@@ -106,12 +108,17 @@ _SPECIAL = b"\xff"
 """What llguidance takes for the beginning of a token that is no text: no UTF-8 begins so."""
 
 
-def _read(vocabulary: Vocabulary, markers: Sequence[bytes]) -> tuple[list[bytes], list[int]]:
-    """The bytes of all tokens, those without text marked, and the ids of those that end."""
+def _read(
+    vocabulary: Vocabulary, markers: Sequence[bytes]
+) -> tuple[list[bytes], list[int], list[int]]:
+    """The bytes of all tokens, those without text marked; the ids of those that end, and of the
+    signals that are text.
+    """
     handle = vocabulary.handle
     buffer = ctypes.create_string_buffer(4096)  # its own: others use the vocabulary's meanwhile
     tokens: list[bytes] = []
     ends: list[int] = []
+    signals: list[int] = []
     silent = _c.LLAMA_TOKEN_ATTR_CONTROL | _c.LLAMA_TOKEN_ATTR_UNKNOWN
     for token in range(vocabulary.size):
         count = _c.llama_token_to_piece(handle, token, buffer, len(buffer), 0, True)
@@ -122,7 +129,10 @@ def _read(vocabulary: Vocabulary, markers: Sequence[bytes]) -> tuple[list[bytes]
         if ending:
             ends.append(token)
         signal = attributes & silent or (added and text[:1] == b"<" and text[-1:] == b">")
-        if ending or (signal and not (text and any(text in marker for marker in markers))):
+        heard = bool(signal and text) and any(text in marker for marker in markers)
+        if ending or (signal and not heard):
             text = _SPECIAL + text
+        elif heard:
+            signals.append(token)
         tokens.append(text)
-    return tokens, ends
+    return tokens, ends, signals

@@ -28,6 +28,11 @@ _MOST_SPACE = 4
 """Tokens of white space before a form begins."""
 
 
+_ANYTHING = b"~;"
+_NEVER_QUOTED = b"\x01"
+"""Texts that tell apart: a value between quotes may have the first, one without quotes both, a name
+or an id neither."""
+
 _CHARACTER = 4
 """Tokens that a character may take."""
 
@@ -265,9 +270,23 @@ class Guide:
     def _apply_call(self, logits: NDArray[np.float32]) -> None:
         assert self._matcher is not None
         try:
-            self._matcher.apply(logits)
+            mask = self._matcher.mask()
+            if self._table.signals is not None and self._is_within_text():
+                mask = mask & ~self._table.signals
         except ConstraintFailed as error:
             self._let_go(error)
+            return
+        self._table.lower(logits, mask)
+
+    def _is_within_text(self) -> bool:
+        """Whether a value between quotes goes on here: a marker there is a mistake, where that of
+        the end of a text without quotes is none.
+        """
+        assert self._matcher is not None
+        anything, never_quoted = (self._table.spell(text) for text in (_ANYTHING, _NEVER_QUOTED))
+        if anything is None or never_quoted is None or not self._matcher.accepts(anything):
+            return False
+        return not self._matcher.accepts(never_quoted)
 
     def _let_go(self, error: ConstraintFailed) -> None:
         """Goes on freely: a call that cannot be followed is no reason to lose the answer."""
