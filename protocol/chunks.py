@@ -34,7 +34,7 @@ def write_chunks(message: Chunks) -> dict[str, Any]:
     return {
         "chunks": [
             _write(chunk)
-            if chunk.thinking or chunk.calls or chunk.told is not None
+            if chunk.thinking or chunk.calls is not None or chunk.told is not None
             else (
                 chunk.request,
                 chunk.attempt,
@@ -49,7 +49,7 @@ def write_chunks(message: Chunks) -> dict[str, Any]:
 
 
 def _write(chunk: Chunk) -> tuple[Any, ...]:
-    if chunk.calls or chunk.told is not None:
+    if chunk.calls is not None or chunk.told is not None:
         return _whole(chunk)
     return _thinking(chunk)
 

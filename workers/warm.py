@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import unicodedata  # noqa: F401
 
 import llguidance  # noqa: F401
 import minijinja  # noqa: F401
@@ -24,6 +25,7 @@ from .conversation import prompt as _prompt  # noqa: F401
 from .inference import candidates as _candidates  # noqa: F401
 from .inference import defaults as _defaults  # noqa: F401
 from .inference import grammars as _grammars  # noqa: F401
+from .inference import image_files as _image_files  # noqa: F401
 from .inference import logprobs as _logprobs  # noqa: F401
 from .inference import mirostat as _mirostat  # noqa: F401
 from .inference import native_log as _native_log  # noqa: F401

@@ -183,12 +183,11 @@ def test_a_model_with_a_projector_for_images_sees(
     if said is not None:
         content = small_gguf(tmp_path / "projector", "clip", metadata=said).read_bytes()
     ollama.add(PHI, weights, ollama.layer("projector", content))
-    expected = ["completion", *(["vision"] if sees else [])]
     for _ in range(2):  # found out, and remembered
         resolved = catalog.answer(ResolveModel("0" * 32, "phi"))
         assert isinstance(resolved, ModelResolved)
-        assert resolved.capabilities == expected
-    assert show(catalog, "phi").capabilities == expected
+        assert ("vision" in resolved.capabilities) is sees
+    assert ("vision" in show(catalog, "phi").capabilities) is sees
 
 
 @pytest.mark.parametrize(
