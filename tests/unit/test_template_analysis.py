@@ -33,6 +33,20 @@ def test_the_process_says_what_this_one_would_say() -> None:
         assert analysed(source) == analysed("", {analysis.key_of(""): found})
 
 
+def test_the_process_is_told_nothing_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, object] = {}
+
+    def noted(command: list[str], **options: object) -> subprocess.CompletedProcess[bytes]:
+        given.update(options)
+        return run(command, **options)  # type: ignore[call-overload]
+
+    run = subprocess.run
+    monkeypatch.setenv("PRONK_REGISTRIES", '{"r": {"token": "secret"}}')
+    monkeypatch.setattr(analysis.confined.subprocess, "run", noted)
+    assert "traits" in found_out(SAYS + "{# tried with nothing of ours #}")
+    assert given["env"] == {}
+
+
 def test_a_template_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     first = analysed(SAYS)
     monkeypatch.setattr(analysis.confined, "run", lambda *_, **__: pytest.fail("tried again"))
