@@ -123,6 +123,7 @@ def test_bare_python_is_a_call_only_by_its_looks():
 
 
 @given(st.sampled_from(FORMS), st.text(alphabet="abc .,!?\n", max_size=60))
+@example("harmony", " ")
 def test_plain_words_are_content_whatever_the_format(name: str, text: str):
     form = form_of(name)
     said = read(replace(form, lead=""), text)

@@ -38,10 +38,13 @@ class HarmonyParser:
         self._call: str | None = None
         self._thinks = False
         self._ended = False
+        self._silent = True
+        """Whether nothing but white space has come."""
 
     def push(self, text: str) -> list[Said]:
         """What is certain after this piece."""
         self._text += text
+        self._silent = self._silent and not text.strip()
         said: list[Said] = []
         while self._step(said):
             pass
@@ -54,7 +57,8 @@ class HarmonyParser:
         if self._header is None and self._call is not None:
             self._finish_call(said)
         elif self._header is not None:
-            self._tell(_text_of(self._text), said)
+            blank = self._silent and not self._text.strip()  # the whole answer
+            self._tell(self._text if blank else _text_of(self._text), said)
         self._text = ""
         return said
 
