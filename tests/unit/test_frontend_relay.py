@@ -360,6 +360,7 @@ async def test_what_is_asked_in_a_silence_too_short_to_be_noticed_is_submitted_a
     async with running(state) as stack:
         relay = stack.frontend._relay
         answering(stack, "Hi")
+        await until(lambda: relay._link.up, "the scheduler is known")
         stack.scheduler.silent = True
         await until(lambda: not relay._link.up, "the scheduler counts as down")
         question = QUESTION | {"stream": False}
