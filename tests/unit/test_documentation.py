@@ -27,7 +27,7 @@ from pronk.protocol.messages import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMED_TEST = re.compile(r"`((?:unit|integration|registry|clients)/\w+\.py)::(\w+)`")
+NAMED_TEST = re.compile(r"`((?:unit|integration|deaths|cluster|registry|clients)/\w+\.py)::(\w+)`")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 
 
