@@ -13,15 +13,11 @@ from typing import Any
 from ..conversation.analysis import found_out, key_of
 from ..conversation.choice import candidates, fills_gaps
 from ..conversation.formats.description import Format
-from .files import Damaged, Remembered
-from .gguf_metadata import InvalidGGUF, read_header
+from .files import UNCHANGING, Damaged, Remembered
+from .gguf_metadata import CHAT_TEMPLATE, InvalidGGUF, read_header
 from .layout import Library, StoredModel
 
 _REMEMBERED = 4096
-_UNCHANGING = (0, 0, 0, 0)
-"""The stamp of what belongs to a digest: that never changes."""
-
-CHAT_TEMPLATE = "tokenizer.chat_template"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +44,13 @@ class Analyses:
         """What is known of a model, found out now if need be. What cannot be read tells nothing:
         loading it will say what is wrong.
         """
-        known = self._known.get(model.digest, _UNCHANGING)
+        known = self._known.get(model.digest, UNCHANGING)
         if known is None:
             try:
                 known = self._analysed(model)
             except (Damaged, InvalidGGUF):
                 return NOTHING
-            self._known.keep(model.digest, _UNCHANGING, known)
+            self._known.keep(model.digest, UNCHANGING, known)
         return known
 
     def _analysed(self, model: StoredModel) -> Analysed:

@@ -33,7 +33,7 @@ from .builtin import BuiltinModel
 from .details import capabilities_of, details_of, says_all
 from .echo import NAME as ECHO
 from .echo import echo_facts, echo_model
-from .files import Damaged, Remembered, Unreadable, stamp_of
+from .files import UNCHANGING, Damaged, Remembered, Unreadable, stamp_of
 from .fitting import fitted_list
 from .gguf_facts import INFILL_TOKENS, UNKNOWN, HeaderFacts, facts_of
 from .gguf_metadata import InvalidGGUF, read_header
@@ -48,8 +48,6 @@ _log = logging.getLogger(__name__)
 _REMEMBERED = 16_384
 _LIST_SECONDS = 2.0
 """Longest that one list reads headers of models whose config does not say what they are."""
-_UNCHANGING = (0, 0, 0, 0)
-"""The stamp of what belongs to a digest: that never changes."""
 
 Question = ResolveModel | DescribeModel | ListModels | ShowModel
 QUESTIONS = (ResolveModel, DescribeModel, ListModels, ShowModel)
@@ -107,7 +105,7 @@ class Catalog:
     def _describe(self, question: DescribeModel) -> ModelDescribed:
         if self._echo and (echo := echo_facts(question.digest)):
             return ModelDescribed(question.call, echo)
-        model = self._by_digest.get(question.digest, _UNCHANGING)
+        model = self._by_digest.get(question.digest, UNCHANGING)
         if model is None:
             model = next((m for m in self._models() if m.digest == question.digest), None)
         if model is None or (model.weights and not os.path.isfile(model.weights)):  # noqa: PTH113
@@ -205,7 +203,7 @@ class Catalog:
             model = echo_model(wanted)
         if model is None:
             raise self._not_found(wanted, text)
-        self._by_digest.keep(model.digest, _UNCHANGING, model)
+        self._by_digest.keep(model.digest, UNCHANGING, model)
         return model
 
     def _load(self, wanted: ModelName) -> StoredModel | None:
@@ -226,8 +224,8 @@ class Catalog:
             models = chain(models, (echo,))
         for model in models:
             # Copies of a model share its digest: the one that was asked for by name stays.
-            if self._by_digest.get(model.digest, _UNCHANGING) is None:
-                self._by_digest.keep(model.digest, _UNCHANGING, model)
+            if self._by_digest.get(model.digest, UNCHANGING) is None:
+                self._by_digest.keep(model.digest, UNCHANGING, model)
             yield model
 
     def _not_found(self, wanted: ModelName, text: str) -> PronkError:

@@ -15,6 +15,9 @@ T = TypeVar("T")
 Stamp = tuple[int, int, int, int]
 """Changes when a file's content does: times of modification and change, size, inode."""
 
+UNCHANGING: Stamp = (0, 0, 0, 0)
+"""The stamp of what belongs to a digest: that never changes."""
+
 
 class Damaged(Exception):
     """Something in the library is not as it should be. The text completes "model 'x' is damaged in

@@ -32,6 +32,9 @@ INLINE_ARRAY = 5
 VERBOSE_BUDGET = 16 * 1024 * 1024
 """Bytes of the file that long arrays may take when they are asked for."""
 
+CHAT_TEMPLATE = "tokenizer.chat_template"
+"""The key of a model's own template, in Jinja."""
+
 _STRING_BUDGET = 4 * 1024 * 1024
 _MAX_STRING = 1024 * 1024
 _MAX_NAME = 65_535

@@ -11,7 +11,7 @@ from ...protocol.messages.library import ModelShown, ShowModel
 from .details import details_of
 from .fitting import fitted
 from .gguf_facts import INFILL_TOKENS, facts_of
-from .gguf_metadata import Header, InvalidGGUF, read_header
+from .gguf_metadata import CHAT_TEMPLATE, Header, InvalidGGUF, read_header
 from .layout import Library, StoredModel
 from .modelfile import TEXT_KINDS, Recipe, recipe_of
 
@@ -36,7 +36,7 @@ def show(
     header = _header(model.weights, question.verbose, noted, name)
     info = _info(header)
     facts = facts_of(header) if header else None
-    chat_template = info.get("tokenizer.chat_template")
+    chat_template = info.get(CHAT_TEMPLATE)
     shown = ModelShown(
         call=question.call,
         modelfile=recipe.modelfile(),

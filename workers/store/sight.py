@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from .files import Damaged, Remembered
+from .files import UNCHANGING, Damaged, Remembered
 from .gguf_metadata import InvalidGGUF, read_header
 from .layout import Layer, Library, StoredModel
 
 _KEY = "clip.has_vision_encoder"
-_UNCHANGING = (0, 0, 0, 0)
-"""The stamp of what belongs to a digest: that never changes."""
 
 
 class Projectors:
@@ -27,12 +25,12 @@ class Projectors:
         return any(self._sees(layer) for layer in model.layers if layer.kind == "projector")
 
     def _sees(self, layer: Layer) -> bool:
-        known = self._known.get(layer.digest, _UNCHANGING)
+        known = self._known.get(layer.digest, UNCHANGING)
         if known is None:
             try:
                 header = read_header(self._library.part(layer))
             except (Damaged, InvalidGGUF):
                 return False
             known = header.metadata.get(_KEY) is True
-            self._known.keep(layer.digest, _UNCHANGING, known)
+            self._known.keep(layer.digest, UNCHANGING, known)
         return known
