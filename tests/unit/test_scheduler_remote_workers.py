@@ -73,15 +73,13 @@ async def test_it_is_never_watched_or_killed_by_a_pid_whatever_it_says_of_itself
 async def test_one_that_falls_silent_is_given_up_and_its_requests_are_lost(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(health, "SILENCE", 2.0)
-    monkeypatch.setattr(health, "UNREACHABLE", 60.0)
     worker, frontend = site.worker(), site.stage.frontend()
     header = frontend.generate()
-    beating = worker.beat()
     await worker.load()
     await worker.expect(Generate)
-    keeps_alive = frontend.beat()
-    beating.cancel()
+    # Only now, or a machine that stands still for as long would have it given up before its time.
+    monkeypatch.setattr(health, "SILENCE", 2.0)
+    monkeypatch.setattr(health, "UNREACHABLE", 60.0)
     lost: Lost = await frontend.expect(Lost)
     assert (lost.request, lost.attempt) == (header.request, 1)
     assert site.known(worker) is None
@@ -89,18 +87,17 @@ async def test_one_that_falls_silent_is_given_up_and_its_requests_are_lost(
     assert isinstance(await worker.expect(Unload), Unload)
     worker.send(PeerHeartbeat())
     await worker.expect(WhoAreYou)
-    keeps_alive.cancel()
 
 
 async def test_one_whose_connection_breaks_is_given_up_sooner(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(health, "SILENCE", 60.0)
-    monkeypatch.setattr(health, "UNREACHABLE", 0.5)
     worker, frontend = site.worker(), site.stage.frontend()
     header = frontend.generate()
     await worker.load()
     await worker.expect(Generate)
+    monkeypatch.setattr(health, "SILENCE", 60.0)
+    monkeypatch.setattr(health, "UNREACHABLE", 0.5)
     worker.dealer.close()
     lost: Lost = await frontend.expect(Lost)
     assert lost.request == header.request
@@ -110,10 +107,10 @@ async def test_one_whose_connection_breaks_is_given_up_sooner(
 async def test_a_network_that_breaks_during_a_load_says_nothing_about_the_model(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(health, "SILENCE", 1.0)
     worker, frontend = site.worker(), site.stage.frontend()
     header = frontend.generate()
     await worker.expect(Load)
+    monkeypatch.setattr(health, "SILENCE", 1.0)
     here = site.stage.worker()  # beside the one that is not heard of any more
     await here.load()
     assert (await here.expect(Generate))[0] == header
