@@ -14,9 +14,14 @@ from aiohttp.typedefs import Handler
 
 KEEP_ALIVE_SECONDS = 2.0
 """How long a connection without a request stays open for the next one, whose answer then tells the
-client to connect anew. Closed at once, the connection could lose a request on its way."""
+client to connect anew. Closed at once, the connection could lose a request on its way.
+
+Counted in looks and not by the clock: a process that stood still has read nothing meanwhile."""
 
 _LOOK_SECONDS = 0.05
+
+_ROUNDS = 5
+"""Turns of the event loop from the arrival of a request until it is counted, and some more."""
 
 
 class Draining:
@@ -44,11 +49,21 @@ class Draining:
         `connections` tells how many are open.
         """
         assert self._until is not None
-        patience = time.monotonic() + KEEP_ALIVE_SECONDS
-        while connections() and (moment := time.monotonic()) < self._until:
-            if not self._requests and moment >= patience:
+        patience = KEEP_ALIVE_SECONDS
+        while (left := self._until - time.monotonic()) > 0:
+            # First of all: a connection that was accepted just now is not counted yet.
+            await asyncio.sleep(min(_LOOK_SECONDS, left))
+            patience -= _LOOK_SECONDS
+            if not connections() or (patience <= 0 and await self._is_quiet()):
                 return
-            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _is_quiet(self) -> bool:
+        """Whether no request is being answered, those included that have only just arrived: after
+        a standstill of this process its timers run before it has read anything.
+        """
+        for _ in range(_ROUNDS):
+            await asyncio.sleep(0)
+        return not self._requests
 
     async def mark(self, request: web.Request, response: web.StreamResponse) -> None:
         """Tells a client that its connection ends with this answer."""

@@ -12,9 +12,16 @@ from .logs import configure_logging
 from .process import die_with_parent
 from .settings import Settings, load_settings
 
+CANNOT_START = 78
+"""Exit status of a process that cannot begin its work as things are: a setting is wrong, another
+process holds what it needs. (sysexits.h calls it EX_CONFIG.) By it `pronk serve` tells such a
+process from one that died, however long either took to come that far."""
+
 
 def run_role(role: str, run: Callable[[Settings], Coroutine[None, None, None]]) -> int:
-    """Runs `run` to its end; 1, and one line that says why, when it raises `PronkError`."""
+    """Runs `run` to its end; `CANNOT_START`, and one line that says why, when it raises
+    `PronkError`.
+    """
     die_with_parent()
     try:
         settings = load_settings()
@@ -22,5 +29,5 @@ def run_role(role: str, run: Callable[[Settings], Coroutine[None, None, None]]) 
         uvloop.run(run(settings))
     except PronkError as error:
         print(f"pronk {role}: {error.message}", file=sys.stderr)
-        return 1
+        return CANNOT_START
     return 0

@@ -6,10 +6,11 @@ Of workers that join another host's scheduler the URL is the scheduler's, and th
 wait for: whether it lets them in stands in their logs.
 
 It speaks supervisor's event protocol on its standard input and output, and answers every event
-with what the `console` shall show. A process that reached FATAL (it failed to start four times) is
-the end of the server. That the server is ready is no event of supervisord's: it is found out over
-HTTP, and made an event through a "process communication" on standard error, which supervisord
-hands back to its listeners, this one.
+with what the `console` shall show. A process that failed to start four times in a row is the end of
+the server: supervisord's FATAL says so where each try took less than a second (BACKOFF), and the
+exit status where it took longer. That the server is ready is no event of supervisord's: it is found
+out over HTTP, and made an event through a "process communication" on standard error, which
+supervisord hands back to its listeners, this one.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ...protocol.process import die_with_parent
+from ...protocol.role import CANNOT_START
 from . import console
 
 _POLL_SECONDS = 0.1
 _HTTP_TIMEOUT = 5.0
 _WARNING_SECONDS = 5.0
 _TAIL = 4096
+_TRIES = 4
 _PLAIN_NAME = re.compile(r"[\w./:-]+")
 
 
@@ -42,6 +45,8 @@ class Listener:
         self._url = url
         self._logs = logs
         self._next_warning: dict[str, float] = {}
+        self._failed_starts: dict[str, int] = {}
+        """How often in a row a process could not start."""
         self._stopping = False
         self.starting = False
         """Whether the ready line is still owed."""
@@ -58,9 +63,11 @@ class Listener:
             case "PROCESS_COMMUNICATION_STDERR":
                 return f"{console.READY} {payload.partition(chr(10))[2]}"
             case "PROCESS_STATE_FATAL" if not self._stopping:
-                return f"{console.FAILURE} {self._failure(_fields(payload)['processname'])}"
+                return self._failure(_fields(payload)["processname"])
+            case "PROCESS_STATE_BACKOFF" if not self._stopping:
+                return self._failed_start(_fields(payload)["processname"])
             case "PROCESS_STATE_EXITED" if not self._stopping:
-                return self._death(_fields(payload))
+                return self._exit(_fields(payload))
             case _:
                 pass
         return console.NOTHING
@@ -89,10 +96,21 @@ class Listener:
         }
         return f"curl {self._url}/api/chat -d '{json.dumps(body, separators=(',', ':'))}'"
 
+    def _exit(self, fields: dict[str, str]) -> str:
+        if fields["status"] == str(CANNOT_START):
+            return self._failed_start(fields["processname"])
+        self._failed_starts.pop(fields["processname"], None)
+        return self._death(fields)
+
+    def _failed_start(self, process: str) -> str:
+        tries = self._failed_starts[process] = self._failed_starts.get(process, 0) + 1
+        return self._failure(process) if tries >= _TRIES else console.NOTHING
+
     def _failure(self, process: str) -> str:
+        self._stopping = True  # it is told once
         last = last_line(self._logs / f"{process}.log")
         said = f"; the last it said: {last}" if last else ""
-        return f"pronk: {process} cannot start, so the server ends{said}"
+        return f"{console.FAILURE} pronk: {process} cannot start, so the server ends{said}"
 
     def _death(self, fields: dict[str, str]) -> str:
         process, now = fields["processname"], time.monotonic()

@@ -72,8 +72,8 @@ def render_for_serve(settings: Settings) -> str:
                 _value("PRONK_STATE", str(state.logs)),
             ]
         ),
-        "events": "SUPERVISOR_STATE_CHANGE,PROCESS_STATE_EXITED,PROCESS_STATE_FATAL,"
-        "PROCESS_COMMUNICATION_STDERR",
+        "events": "SUPERVISOR_STATE_CHANGE,PROCESS_STATE_BACKOFF,PROCESS_STATE_EXITED,"
+        "PROCESS_STATE_FATAL,PROCESS_COMMUNICATION_STDERR",
         "result_handler": "pronk.frontend.cli.console:handle",
         "buffer_size": str(1024 + 4 * processes),
         "startsecs": "0",

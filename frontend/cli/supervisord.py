@@ -8,9 +8,13 @@ import os
 import signal
 import sys
 
-from supervisor import supervisord  # pyright: ignore[reportMissingTypeStubs]
+from supervisor import events, supervisord  # pyright: ignore[reportMissingTypeStubs]
 from supervisor.medusa.asyncore_25 import (  # pyright: ignore[reportMissingTypeStubs]
     socket_map,
+)
+from supervisor.process import (  # pyright: ignore[reportMissingTypeStubs]
+    ProcessStates,
+    Subprocess,
 )
 
 from . import console
@@ -45,12 +49,24 @@ class Alarm:
         os.read(self._reading, 4096)
 
 
+class Exited(events.ProcessStateExitedEvent):
+    """Supervisord's event of a process's end, which tells its exit status as well: `status`, -1
+    after a signal.
+    """
+
+    def get_extra_values(self) -> list[tuple[str, int]]:
+        """What the event tells beside the names of the process."""
+        return [*super().get_extra_values(), ("status", self.process.exitstatus)]
+
+
 def main() -> None:
     """Runs supervisord with this process's arguments until it is told to end, or cannot go on."""
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         # Under nohup. Supervisord sets its own handler, so the signal has to be kept away from it.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     Alarm()
+    events.register("PROCESS_STATE_EXITED", Exited)
+    Subprocess.event_map[ProcessStates.EXITED] = Exited
     try:
         supervisord.main(sys.argv[1:])
     except (ValueError, OSError) as error:  # the listening socket; all else was checked before

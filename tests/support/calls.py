@@ -11,7 +11,7 @@ from pronk.protocol.channels import Dealer
 from pronk.protocol.messages.uploads import MAX_PART
 from pronk.protocol.process import new_incarnation
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds after which a condition that should come true at once counts as never."""
 
 

@@ -65,15 +65,20 @@ from pronk.protocol.state import StateDirectory
 CHANGES = (PullModel, PushModel, CreateModel, CopyModel, DeleteModel, StopCall)
 DIGEST = "d" * 64
 DETAILS = ModelDetails("", "gguf", "llama", ["llama"], "7.1M", "Q8_0")
+PATIENCE = 60.0
+"""Seconds after which a test that waits in vain gives up: far above what a slow machine needs."""
+
 QUESTION = {"model": "demo", "messages": [{"role": "user", "content": "hi"}]}
 
 
 async def until(condition: Callable[[], Any], what: str) -> Any:
-    """Waits for a condition, at most ten seconds."""
-    async with asyncio.timeout(10):
-        while not (value := condition()):
-            await asyncio.sleep(0.005)
-    assert value, what
+    """The first true value of `condition`, asked again and again."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while not (value := condition()):
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        raise AssertionError(f"waited {PATIENCE:g} s in vain: {what}") from None
     return value
 
 

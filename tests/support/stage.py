@@ -58,7 +58,9 @@ from pronk.protocol.state import StateDirectory
 from pronk.scheduler.devices import Devices
 from pronk.scheduler.service import Scheduler
 
-PATIENCE = 20
+PATIENCE = 60
+"""Seconds after which a test that waits in vain gives up: far above what a slow machine needs."""
+
 A, B, UNKNOWN = "a" * 64, "b" * 64, "e" * 64
 DETAILS = ModelDetails("", "gguf", "llama", ["llama"], "1M", "Q8_0")
 

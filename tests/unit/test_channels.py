@@ -14,7 +14,7 @@ from pronk.protocol.channels import Dealer, Outbox, Router
 from pronk.protocol.codec import join
 from pronk.protocol.messages.fleet import PeerHeartbeat
 
-PATIENCE = 20
+PATIENCE = 60
 
 
 @pytest.fixture

@@ -217,13 +217,31 @@ class TestListener:
         assert answer.startswith(f"{console.FAILURE} pronk: scheduler cannot start")
         assert answer.endswith("[31mno such thing")
 
+    def test_one_that_takes_long_to_see_that_it_cannot_start_is_given_up_as_well(
+        self, listener: Listener
+    ) -> None:
+        names = "processname:scheduler groupname:pronk-scheduler"
+        backoff = ("PROCESS_STATE_BACKOFF", f"{names} from_state:STARTING tries:1")
+        refusal = ("PROCESS_STATE_EXITED", f"{names} from_state:RUNNING expected:0 pid:7 status:78")
+        death = ("PROCESS_STATE_EXITED", f"{names} from_state:RUNNING expected:0 pid:7 status:-1")
+        for event in (refusal, backoff, refusal):
+            assert self.answer(listener, *event) == console.NOTHING
+        assert "died" in self.answer(listener, *death)  # so it had started, and all begins anew
+        for event in (backoff, refusal, refusal):
+            assert self.answer(listener, *event) == console.NOTHING
+        other = refusal[1].replace("scheduler", "store")
+        assert self.answer(listener, refusal[0], other) == console.NOTHING
+        assert self.answer(listener, *refusal).startswith(f"{console.FAILURE} pronk: scheduler can")
+        assert self.answer(listener, *refusal) == console.NOTHING, "it is told once"
+
     def test_what_gives_up_while_the_server_stops_is_no_failure(self, listener: Listener) -> None:
         assert self.answer(listener, "SUPERVISOR_STATE_CHANGE_STOPPING") == console.STOPPING
         payload = "processname:scheduler groupname:pronk-scheduler from_state:BACKOFF"
         assert self.answer(listener, "PROCESS_STATE_FATAL", payload) == console.NOTHING
 
     def test_a_death_is_told_once_and_an_exit_is_not(self, listener: Listener) -> None:
-        death = "processname:worker-00 groupname:pronk-worker from_state:RUNNING expected:{} pid:7"
+        names = "processname:worker-00 groupname:pronk-worker from_state:RUNNING"
+        death = names + " expected:{} pid:7 status:1"
         exited = "PROCESS_STATE_EXITED"
         assert self.answer(listener, exited, death.format(1)) == console.NOTHING
         first = self.answer(listener, exited, death.format(0))

@@ -26,7 +26,7 @@ from pronk.protocol.messages.changes import (
 from pronk.protocol.messages.failure import Failure
 from pronk.protocol.messages.library import CallFailed, ModelList
 from pronk.protocol.state import StateDirectory
-from support.played import DIGEST, PlayedStore, until
+from support.played import DIGEST, PATIENCE, PlayedStore, until
 from support.wire import message
 
 
@@ -245,7 +245,7 @@ def test_no_order_of_messages_keeps_anybody_waiting(said: list[Any]) -> None:
                 else:
                     library._questions._received(replace(something, call=change._call), b"")
             try:
-                taken += await asyncio.wait_for(everything(change), 10)
+                taken += await asyncio.wait_for(everything(change), PATIENCE)
                 assert taken[-1].status == "success"
                 failed = False
             except PronkError:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import signal
 import socket
+import time
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -18,6 +19,7 @@ from pronk.protocol.settings import Settings
 from pronk.protocol.state import StateDirectory
 from support.frontends import process
 from support.played import (
+    PATIENCE,
     QUESTION,
     PlayedScheduler,
     PlayedStore,
@@ -70,7 +72,7 @@ async def test_streams_are_finished_and_no_connection_is_accepted(stack: Stack) 
         lines = [json.loads(line) for line in (await response.read()).splitlines()]
     assert [line["message"]["content"] for line in lines[:-1]] == [" there"]
     assert lines[-1]["done"] is True
-    await asyncio.wait_for(done.wait(), 10)
+    await asyncio.wait_for(done.wait(), PATIENCE)
 
 
 async def test_a_connection_that_is_kept_alive_is_told_to_end(
@@ -88,7 +90,7 @@ async def test_a_connection_that_is_kept_alive_is_told_to_end(
     async with stack.client.post("/api/chat", json=QUESTION) as response:
         assert response.headers["Connection"] == "close"
         assert json.loads((await response.read()).splitlines()[-1])["done"] is True
-    await asyncio.wait_for(done.wait(), 10)
+    await asyncio.wait_for(done.wait(), PATIENCE)
     with pytest.raises(aiohttp.ClientConnectionError):
         await stack.client.get("/api/version")
 
@@ -97,7 +99,29 @@ async def test_an_idle_connection_does_not_hold_up_the_end(stack: Stack) -> None
     done = drained(stack)
     await stack.request("GET", "/api/version")
     stack.frontend.drain()
-    await asyncio.wait_for(done.wait(), 10)
+    await asyncio.wait_for(done.wait(), PATIENCE)
+
+
+async def test_what_came_while_the_process_stood_still_is_answered(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draining, "KEEP_ALIVE_SECONDS", draining._LOOK_SECONDS)
+    done = drained(stack)
+    starting(stack, "Hi")
+    body = json.dumps(QUESTION).encode()
+    with socket.create_connection(("127.0.0.1", stack.port)) as client:
+        client.settimeout(PATIENCE)
+        await until(lambda: len(stack.frontend._runner.server.connections) == 1, "it is accepted")
+        stack.frontend.drain()
+        await asyncio.sleep(0)
+        client.sendall(b"POST /api/chat HTTP/1.1\r\nHost: localhost\r\n")
+        client.sendall(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        time.sleep(4 * draining._LOOK_SECONDS)  # noqa: ASYNC251  the frontend lives on this loop
+        (worker,) = await until(lambda: stack.scheduler.workers, "a worker has it")
+        assert not done.is_set()
+        worker.says(" there").finished()
+        await asyncio.wait_for(done.wait(), PATIENCE)
+        assert b'"done":true' in await asyncio.to_thread(client.recv, 1 << 16)
 
 
 @pytest.mark.parametrize("limit", [0.0, 0.2])
@@ -108,7 +132,7 @@ async def test_beyond_the_limit_a_stream_gets_its_end(stack: Stack, limit: float
         await response.content.readline()
         stack.frontend.drain()
         stack.frontend.drain(limit)  # the second word counts
-        await asyncio.wait_for(done.wait(), 10)
+        await asyncio.wait_for(done.wait(), PATIENCE)
         await stack.stop_frontend()
         assert "shutting down" in json.loads(await response.content.read())["error"]
 
@@ -164,7 +188,7 @@ async def test_sigusr1_lets_a_process_finish_while_another_takes_the_connections
                     scheduler.workers[0].says(" there").finished()
                     rest = await response.read()
                     assert json.loads(rest.splitlines()[-1])["done"] is True
-                    assert await asyncio.to_thread(child.wait, 20) == 0
+                    assert await asyncio.to_thread(child.wait, PATIENCE) == 0
                 await client.close()
 
 
@@ -178,7 +202,7 @@ async def test_sigterm_ends_a_draining_process_at_once(state: StateDirectory) ->
                 await until(lambda: scheduler.all(Draining), "it drains")
                 child.terminate()
                 assert "shutting down" in json.loads(await response.read())["error"]
-                assert await asyncio.to_thread(child.wait, 20) == 0
+                assert await asyncio.to_thread(child.wait, PATIENCE) == 0
                 await client.close()
 
 

@@ -28,7 +28,7 @@ from pronk.protocol.messages.uploads import (
     UploadPart,
 )
 from pronk.protocol.state import StateDirectory
-from support.played import Stack, until
+from support.played import PATIENCE, Stack, until
 
 WINDOW = 3 * MAX_PART
 
@@ -279,7 +279,7 @@ async def test_a_store_that_is_restarted_has_the_file_sent_again(
     await until(lambda: sum(map(len, store.files.values())) == MAX_PART, "half of it is there")
     store.close()
     other = PlayedUploads(stack.state)
-    status, text = await asyncio.wait_for(sending, 10)
+    status, text = await asyncio.wait_for(sending, PATIENCE)
     assert (status, b"send it again" in text) == (503, True)
     assert await send(stack, content) == (201, b"")
     other.close()
@@ -290,7 +290,7 @@ async def test_a_store_that_hangs_is_not_waited_for(
     stack: Stack, store: PlayedUploads, quick: None, mute: type[Any]
 ) -> None:
     store.mute = (mute,)
-    status, text = await asyncio.wait_for(send(stack, b"x" * 2 * WINDOW), 10)
+    status, text = await asyncio.wait_for(send(stack, b"x" * 2 * WINDOW), PATIENCE)
     assert (status, b"send it again" in text) == (503, True)
     await until(lambda: store.all(StopCall), "the store is told")
 

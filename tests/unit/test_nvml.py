@@ -9,6 +9,7 @@ from typing import Any
 
 from pronk.scheduler.devices import Reading
 from pronk.scheduler.nvml import GpuWatch, nvml_library, read_gpus
+from support.stage import PATIENCE
 
 GIB = 2**30
 
@@ -50,7 +51,7 @@ async def test_readings_arrive_in_the_event_loop_with_the_turn_of_their_beginnin
         lambda readings, turn: arrived.put_nowait((readings, turn, threading.current_thread())),
         Binding,
     )
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         readings, turn, thread = await arrived.get()
     watch.close()
     assert (readings["first"].free, turn) == (5 * GIB, 7)

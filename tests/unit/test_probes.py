@@ -23,7 +23,7 @@ from pronk.protocol.messages.placement import Load, Unload
 from pronk.scheduler import probes
 from pronk.scheduler.devices import Devices
 from pronk.scheduler.policies.assignment import WorkerState
-from support.stage import A, B, Peer, Stage, StageMaker
+from support.stage import PATIENCE, A, B, Peer, Stage, StageMaker
 
 GPU = Device("CUDA0", DeviceKind.GPU, "CUDA", 24 * 2**30, 20 * 2**30, "")
 ONE_SIMULATED = '[{"name":"sim0","memory":"8GiB"}]'
@@ -35,7 +35,7 @@ def devices_of(stage: Stage) -> Devices:
 
 async def whom(*workers: Peer) -> tuple[Peer, Peer]:
     """The one of two workers that was given a job, and the other."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while not any(worker.received for worker in workers):
             await asyncio.sleep(0.01)
     asked, other = sorted(workers, key=lambda worker: not worker.received)
@@ -82,7 +82,7 @@ async def test_nothing_is_loaded_before_the_devices_are_known(make_stage: StageM
 
 async def stage_has(stage: Stage, digest: str) -> None:
     """Returns when the scheduler knows what it needs to load a model."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while digest not in stage.scheduler._fleet.facts:
             await asyncio.sleep(0.01)
 
@@ -122,7 +122,7 @@ async def test_a_job_that_takes_too_long_ends_the_worker(
     worker = stage.worker()
     await worker.expect(Discover)
     beating = worker.beat()
-    assert await asyncio.to_thread(worker.process.wait, 20) < 0
+    assert await asyncio.to_thread(worker.process.wait, PATIENCE) < 0
     beating.cancel()
     await stage.worker().expect(Discover)
 
@@ -190,6 +190,6 @@ async def test_what_a_loading_worker_was_promised_is_free_when_it_is_gone(stage:
     await worker.expect(Load)
     assert free() > 0
     worker.process.kill()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while free():
             await asyncio.sleep(0.01)

@@ -28,7 +28,7 @@ from pronk.workers.store.writing import Writer
 from support.faulty import Asked, Fault, Faulty, faulty
 from support.small_registry import SmallRegistry, small_registry
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 MIB = 1024 * 1024
 WEIGHTS = random.Random(5).randbytes(13 * MIB + 12_345)
 """Enough for several pieces."""

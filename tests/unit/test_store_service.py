@@ -35,13 +35,14 @@ from pronk.protocol.messages.library import (
     ShowModel,
 )
 from pronk.protocol.process import new_incarnation
+from pronk.protocol.role import CANNOT_START
 from pronk.protocol.state import StateDirectory
 from pronk.workers.store import service
 from pronk.workers.store.catalog import QUESTIONS, Answer, Catalog, Question
 from pronk.workers.store.layout import Library
 from pronk.workers.store.service import Store
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds after which a condition that should come true at once counts as never."""
 COMMAND = [sys.executable, "-m", "pronk.workers", "store"]
 
@@ -239,7 +240,7 @@ async def test_a_second_process_on_the_same_directory_refuses_with_one_line(
 ) -> None:
     await asker.ask(ListModels(call()))
     second = await asyncio.to_thread(ended, environment(state, models))
-    assert second.returncode == 1
+    assert second.returncode == CANNOT_START
     assert second.stderr.count("\n") == 1
     assert "another server runs on this directory" in second.stderr
     assert isinstance(await asker.ask(ListModels(call())), ModelList)
@@ -252,7 +253,7 @@ def test_a_bad_setting_ends_with_one_line(
     state: StateDirectory, models: Path, bad: dict[str, str]
 ) -> None:
     refused = ended(environment(state, models, **bad))
-    assert refused.returncode == 1
+    assert refused.returncode == CANNOT_START
     assert refused.stderr.count("\n") == 1
     assert next(iter(bad)) in refused.stderr
 

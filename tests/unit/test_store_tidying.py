@@ -25,7 +25,7 @@ from support.store import PHI, Ollama, names
 from support.writing import adopted, digest_of, manifest, written
 
 ROUNDS = 16
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def own(ollama: Ollama, place: str) -> set[str]:

@@ -19,7 +19,7 @@ from pronk.workers.store.writing import Writer
 from support.store import PHI, Ollama, names
 from support.writing import adopted, digest_of, layer, manifest, written
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 PHI_NAME = parse_name("phi")
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from supervisor.options import ServerOptions
 
+from pronk.frontend import server
 from pronk.frontend.cli import rendering
 from pronk.protocol.errors import PronkError
 from pronk.protocol.settings import Settings, load_settings
@@ -99,6 +100,13 @@ def test_the_end_comes_in_the_order_frontends_workers_store_scheduler(tmp_path: 
             assert process.stopwaitsecs <= 2
             assert process.stopasgroup
             assert process.killasgroup
+
+
+def test_a_frontend_that_ends_its_answers_is_not_killed_before_it_is_done(tmp_path: Path) -> None:
+    frontends = parsed(rendering.render_for_serve(settings(tmp_path)))["pronk-frontend"]
+    longest = 2 * server.HANDLER_SECONDS + server.FAREWELL_SECONDS
+    assert longest < frontends.process_configs[0].stopwaitsecs
+    assert frontends.process_configs[0].startsecs < server.SHORTEST_LIFE
 
 
 def test_a_worker_may_exit_at_any_time_and_the_others_may_not(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from pronk.protocol.messages.fleet import PeerHeartbeat
 from support.keys import Hosts
 from support.server import free_port
 
-PATIENCE = 20
+PATIENCE = 60
 
 
 class End:

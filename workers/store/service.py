@@ -26,6 +26,7 @@ from ...protocol.messages.changes import StopCall
 from ...protocol.messages.failure import Failure
 from ...protocol.messages.library import CallFailed, DescribeModel, ResolveModel
 from ...protocol.process import die_with_parent
+from ...protocol.role import CANNOT_START
 from ...protocol.settings import Settings, load_settings
 from ...protocol.state import StateDirectory
 from .builtin import BuiltinModel
@@ -183,7 +184,7 @@ async def _serve_and_exit(settings: Settings) -> None:
 
 
 def main() -> None:
-    """The store process from start to end. Exit status 1, after one line, if it cannot start."""
+    """The store process from start to end. Exit status 78, after one line, if it cannot start."""
     try:
         settings = load_settings()
         configure_logging("store", settings.log_level)
@@ -193,5 +194,5 @@ def main() -> None:
         state.lock("store")
     except PronkError as error:
         print(error.message, file=sys.stderr)
-        sys.exit(1)
+        sys.exit(CANNOT_START)
     uvloop.run(_serve_and_exit(settings))
