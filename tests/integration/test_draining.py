@@ -59,13 +59,16 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 def pronk(server: Server, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pronk.frontend.cli", *arguments],
-        env=server.environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
+    try:
+        return subprocess.run(
+            [sys.executable, "-m", "pronk.frontend.cli", *arguments],
+            env=server.environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+    except subprocess.TimeoutExpired as late:
+        raise AssertionError(f"{late}; it said {late.stdout!r}\n{server.logs()}") from None
 
 
 def frontends(server: Server) -> dict[str, int]:

@@ -232,6 +232,11 @@ class Stage:
             peer.hello(**hello)
         return peer
 
+    def change(self, **settings: Any) -> None:
+        """Lets the scheduler look at these settings from now on."""
+        self.settings = self.settings.model_copy(update=settings)
+        self.scheduler._settings = self.settings
+
     def frontend(self, **hello: Any) -> Peer:
         return self.add(Role.FRONTEND, **hello)
 

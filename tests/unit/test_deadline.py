@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 
 from pronk.protocol.deadline import deadline_after, is_over
 from pronk.protocol.errors import Code
@@ -35,10 +36,13 @@ async def test_a_request_that_takes_too_long_is_a_504(state: StateDirectory) -> 
 async def test_a_stream_that_takes_too_long_ends_with_an_error_behind_what_was_said(
     state: StateDirectory,
 ) -> None:
-    async with running(state, request_timeout=0.2) as stack:
+    async with running(state, request_timeout=3600) as stack:
         starting(stack, "Once")
         async with stack.client.post("/api/chat", json=QUESTION) as response:
-            first, last = [json.loads(line) for line in (await response.read()).splitlines()]
+            first = json.loads(await response.content.readline())
+            (stream,) = stack.frontend._relay._exchanges.values()
+            stream.header = replace(stream.header, deadline=time.time() - 1)
+            (last,) = [json.loads(line) for line in (await response.read()).splitlines()]
         assert first["message"]["content"] == "Once"
         assert "longer than it may" in last["error"]
         (worker,) = stack.scheduler.workers

@@ -32,8 +32,9 @@ from support.wire import message
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Questions are repeated at once."""
+    """Questions are repeated at once, and as long as it takes on a busy machine."""
     monkeypatch.setattr(following, "REPEAT_SECONDS", 0.02)
+    monkeypatch.setattr(following, "UNANSWERED", 3000)
 
 
 @pytest.fixture
@@ -93,8 +94,9 @@ async def test_a_store_that_is_restarted_goes_on(
 
 
 async def test_a_store_that_is_silent_for_long_is_unavailable(
-    store: PlayedStore, library: Library
+    store: PlayedStore, library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(following, "UNANSWERED", 15)
     with library.pull("phi", insecure=False) as change:
         with pytest.raises(PronkError, match="does not answer") as caught:
             await change.outcome()
@@ -104,9 +106,14 @@ async def test_a_store_that_is_silent_for_long_is_unavailable(
     await until(lambda: StopCall(store.asked[0].call) in store.asked, "it is let go")
 
 
-async def test_every_word_counts_against_silence(store: PlayedStore, library: Library) -> None:
+async def test_every_word_counts_against_silence(
+    store: PlayedStore, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "REPEAT_SECONDS", 0.05)
+    monkeypatch.setattr(following, "UNANSWERED", 15)
+
     def busy(asked: Any) -> list[Any]:
-        if len(pulls(store)) < 3 * following.UNANSWERED:
+        if len(pulls(store)) < following.UNANSWERED + 5:
             return [Progress(asked.call, "verifying sha256 digest")]
         return [Changed(asked.call)]
 

@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 
 from pronk.frontend.dialects.ollama import library as paths
+from pronk.protocol import following
 from pronk.protocol.errors import Code
 from pronk.protocol.messages.changes import (
     Changed,
@@ -30,6 +31,12 @@ from support.played import DIGEST, Stack, until
 
 BLOB = "sha256:" + "ab" * 32
 DIGITS = "ab" * 32
+
+
+@pytest.fixture(autouse=True)
+def once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Questions are not repeated, however slow the machine: tests count them."""
+    monkeypatch.setattr(following, "REPEAT_SECONDS", 3600.0)
 
 
 def refusing(stack: Stack, code: Code, message: str = "because", **more: Any) -> None:

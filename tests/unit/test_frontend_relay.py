@@ -194,13 +194,14 @@ async def test_only_the_worker_that_runs_a_request_may_end_it(stack: Stack) -> N
 async def test_a_frontend_that_stood_still_asks_who_still_works_for_it(
     stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_module, "STANDSTILL", 0.5)
     starting(stack, "Hi")
     async with stack.client.post("/api/chat", json=QUESTION) as response:
         await response.content.readline()
+        before = len(stack.scheduler.all(Hello))
+        monkeypatch.setattr(link_module, "STANDSTILL", 0.5)
         time.sleep(1.7)  # noqa: ASYNC251  the frontend lives on this loop and stands still
-        hello = (await until(lambda: stack.scheduler.all(Hello)[1:], "it says hello again"))[-1]
-        (report,) = hello.requests
+        hello = await until(lambda: stack.scheduler.all(Hello)[before:], "it says hello again")
+        (report,) = hello[0].requests
         assert report.worker == stack.scheduler.workers[0].id
 
 
@@ -362,6 +363,7 @@ async def test_what_is_asked_in_a_silence_too_short_to_be_noticed_is_submitted_a
         answering(stack, "Hi")
         await until(lambda: relay._link.up, "the scheduler is known")
         stack.scheduler.silent = True
+        await stack.request("GET", "/api/ps")  # what it said before has been heard now
         await until(lambda: not relay._link.up, "the scheduler counts as down")
         question = QUESTION | {"stream": False}
         asking = asyncio.create_task(stack.request("POST", "/api/chat", json=question))
@@ -375,10 +377,10 @@ async def test_what_is_asked_in_a_silence_too_short_to_be_noticed_is_submitted_a
 async def test_nobody_waits_for_ever_for_a_scheduler(
     state: StateDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(link_module, "QUIET", 0.5)
     async with running(state, max_queue=1) as stack:
         await stack.request("GET", "/api/ps")  # the scheduler was heard of, and can fall silent
         stack.scheduler.close()
+        monkeypatch.setattr(link_module, "QUIET", 0.0)  # whatever may still be on its way
         await until(lambda: "no heartbeat" in caplog.text, "the silence is noticed")
         asking = {
             asyncio.create_task(stack.request("POST", "/api/chat", json=QUESTION)) for _ in range(2)

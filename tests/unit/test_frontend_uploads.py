@@ -105,7 +105,7 @@ async def store(stack: Stack) -> AsyncIterator[PlayedUploads]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Questions are repeated at once."""
-    monkeypatch.setattr(uploads_module, "REPEAT_SECONDS", 0.02)
+    monkeypatch.setattr(uploads_module, "REPEAT_SECONDS", 0.05)
 
 
 def path_of(content: bytes) -> str:
@@ -271,7 +271,7 @@ async def test_a_client_that_stops_sending_is_not_waited_for(
 
 
 async def test_a_store_that_is_restarted_has_the_file_sent_again(
-    stack: Stack, store: PlayedUploads, quick: None
+    stack: Stack, store: PlayedUploads, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.most = MAX_PART
     content = b"x" * (2 * MAX_PART)
@@ -281,6 +281,7 @@ async def test_a_store_that_is_restarted_has_the_file_sent_again(
     other = PlayedUploads(stack.state)
     status, text = await asyncio.wait_for(sending, PATIENCE)
     assert (status, b"send it again" in text) == (503, True)
+    monkeypatch.setattr(uploads_module, "REPEAT_SECONDS", 2.0)
     assert await send(stack, content) == (201, b"")
     other.close()
 

@@ -69,14 +69,16 @@ async def test_a_scheduler_that_stood_still_blames_nobody_else(
 ):
     monkeypatch.setattr(service, "TICK", 0.1)
     monkeypatch.setattr(service, "STANDSTILL", 0.3)
-    stage = make_stage(stall_timeout=1)
+    stage = make_stage()
     worker, frontend = stage.worker(), stage.frontend()
     beating = worker.beat()
     header = frontend.generate()
     await worker.load()
     await worker.expect(Generate)
+    stage.change(stall_timeout=1)
     time.sleep(1.5)  # noqa: ASYNC251  the scheduler lives on this loop and stands still
     stage.scheduler._tick()  # uvloop looks at its timers before it reads what has come meanwhile
+    stage.change(stall_timeout=3600)
     worker.release(header)
     other = frontend.generate()
     assert (await worker.expect(Generate))[0] == other
@@ -155,12 +157,13 @@ async def test_a_load_that_takes_too_long_is_ended(make_stage: StageMaker):
 async def test_a_worker_without_progress_is_killed_and_its_request_reported_lost(
     make_stage: StageMaker,
 ):
-    stage = make_stage(stall_timeout=1.5)
+    stage = make_stage()
     worker, frontend = stage.worker(), stage.frontend()
     beating = worker.beat()
     header = frontend.generate()
     await worker.load()
     await worker.expect(Generate)
+    stage.change(stall_timeout=1.5)
     lost: Lost = await frontend.expect(Lost)
     beating.cancel()
     assert (lost.request, lost.died, lost.alone) == (header.request, True, True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import llama_cpp
 import pytest
 
@@ -12,7 +14,7 @@ from pronk.workers.inference.engine import Engine
 from pronk.workers.inference.llama import Model
 from pronk.workers.inference.thread import Computers, EngineThread
 from pronk.workers.store.demo import WEIGHTS
-from support.server import wait_for
+from support.server import PATIENCE, wait_for
 
 
 @pytest.fixture
@@ -66,3 +68,26 @@ def test_an_idle_engine_obeys_at_once(computers: Computers):
     thread.set_threads(SetThreads(2))
     wait_for(lambda: threads_of(computers) == (2, 2), "two threads")
     assert thread.is_alive()
+
+
+def test_a_wait_for_company_that_is_over_before_it_began_ends(
+    computers: Computers, monkeypatch: pytest.MonkeyPatch
+):
+    def nothing(*_: object) -> None:
+        pass
+
+    thread = EngineThread(lambda: computers, nothing, nothing, nothing, nothing)
+    engine = computers.engine
+    assert engine
+    monkeypatch.setattr(Engine, "patience", 1e-6)
+
+    def gather_often() -> None:
+        for _ in range(10_000):
+            thread._commands.put(SetThreads(1))
+            thread._commands.get()
+            thread._gather(computers, engine)
+
+    gathering = threading.Thread(target=gather_often, daemon=True)
+    gathering.start()
+    gathering.join(PATIENCE)
+    assert not gathering.is_alive()

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import Code, PronkError
@@ -89,7 +89,9 @@ class EngineThread(threading.Thread):
         self._on_failed = on_failed
         self._on_step = on_step
         self._on_messages = on_messages
-        self._commands: SimpleQueue[_Command] = SimpleQueue()
+        # No SimpleQueue: its `get` waits for ever where the timeout is over before the wait begins, as
+        # a short one may be on a busy machine (CPython 3.11).
+        self._commands: Queue[_Command] = Queue()
         self._computers: Computers | None = None
 
     @property
