@@ -5,7 +5,9 @@ per array element, which took 9 s on a vocabulary of 152 k tokens where this one
 0.1 s, and it believes every count it reads (the mistake behind CVE-2024-39720). Its tables of
 types are used here. This reader goes through the file once, in a small window (a mapping would be
 a SIGBUS when somebody truncates the file meanwhile), checks every count against what the file can
-hold, and keeps large arrays only when they are asked for and fit in a budget.
+hold, and keeps large arrays only when they are asked for and fit in a budget. So every file,
+however hostile, ends in a header or in `InvalidGGUF`, after a few seconds at most and in less than
+256 MiB; those of a library are read in processes of their own all the same (`looking`).
 
 The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
@@ -35,6 +37,8 @@ VERBOSE_BUDGET = 16 * 1024 * 1024
 CHAT_TEMPLATE = "tokenizer.chat_template"
 """The key of a model's own template, in Jinja."""
 
+_KEY_BUDGET = 1024 * 1024
+"""Characters of all keys."""
 _STRING_BUDGET = 4 * 1024 * 1024
 _MAX_STRING = 1024 * 1024
 _MAX_NAME = 65_535
@@ -99,6 +103,9 @@ class Header:
     missing_bytes: int = 0
     """Bytes of tensor data that the file should have behind its end: more than 0 when the file
     was cut off."""
+    problem: str = ""
+    """Why a tensor cannot be where the header says, as far as the types of tensors are known; empty
+    where all can. Whoever believes such a header reads what is no part of the file."""
     alignment: int = _DEFAULT_ALIGNMENT
     """Bytes of which the place of each tensor's data is a multiple."""
     data_start: int = 0
@@ -164,8 +171,12 @@ def _read(
         raise InvalidGGUF(f"it claims {tensors} tensors")
     header = Header(version, file_size=window.file_size)
     values = _Values(window, keep_arrays, look_for)
+    keys = 0
     for _ in range(pairs):
         key = window.string(_MAX_NAME)
+        keys += len(key)
+        if keys > _KEY_BUDGET:
+            raise InvalidGGUF(f"its metadata keys are longer than {_KEY_BUDGET // 1024} KiB")
         if key in header.metadata:
             raise InvalidGGUF("a metadata key occurs twice")
         header.metadata[key] = values.value(window.u32())
@@ -175,8 +186,8 @@ def _read(
 
 
 def _read_tensors(window: _Window, count: int, header: Header, keep: bool) -> None:
-    data_end = 0
-    for _ in range(count):
+    data_end, last = 0, 0
+    for number in range(1, count + 1):
         name = window.string(_MAX_NAME)
         dimensions = window.u32()
         if dimensions > _MAX_DIMENSIONS:
@@ -188,7 +199,10 @@ def _read_tensors(window: _Window, count: int, header: Header, keep: bool) -> No
         if header.parameter_count > _MAX_COUNT:
             raise InvalidGGUF("its tensors have more elements than can be counted")
         type_name, block, size = _tensor_type(kind, elements)
-        data_end = max(data_end, offset + (size or 0))
+        if not header.problem and (problem := shape_problem(shape, block)):
+            header.problem = f"its tensor {number} of {count} {problem}"
+        if offset + (size or 0) > data_end:
+            data_end, last = offset + (size or 0), number
         if keep:
             header.tensors.append(Tensor(name, type_name, shape, offset, size, block))
     alignment = header.metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
@@ -196,8 +210,27 @@ def _read_tensors(window: _Window, count: int, header: Header, keep: bool) -> No
         raise InvalidGGUF("its alignment is not a power of two")
     header.alignment = alignment
     header.data_start = -(-window.position // alignment) * alignment
-    if count:
+    if last:
         header.missing_bytes = max(0, header.data_start + data_end - window.file_size)
+        if not header.problem and (problem := place_problem(header.missing_bytes)):
+            header.problem = f"its tensor {last} of {count} {problem}"
+
+
+def shape_problem(shape: list[int], block: int) -> str | None:
+    """Why no tensor of a type whose blocks have so many elements has this shape."""
+    if not all(0 < elements <= _MAX_COUNT for elements in shape):
+        return "has a dimension of a size that cannot be"
+    row = shape[0] if shape else 1
+    if row % block:
+        return f"has rows of {row} elements, which its type cannot have"
+    return None
+
+
+def place_problem(behind: int) -> str | None:
+    """Why a tensor does not lie in a file that ends so many bytes before it does."""
+    if behind <= 0:
+        return None
+    return f"ends {behind} bytes behind the end of the file: it was cut off, or made up"
 
 
 def _tensor_type(kind: int, elements: int) -> tuple[str, int, int | None]:
