@@ -37,8 +37,10 @@ VERBOSE_BUDGET = 16 * 1024 * 1024
 CHAT_TEMPLATE = "tokenizer.chat_template"
 """The key of a model's own template, in Jinja."""
 
-_KEY_BUDGET = 1024 * 1024
+_KEY_BUDGET = 512 * 1024
 """Characters of all keys."""
+_MAX_ELEMENTS = 2 * 1024 * 1024
+"""Of all long arrays that are kept: each takes some microseconds, and many times its bytes."""
 _STRING_BUDGET = 4 * 1024 * 1024
 _MAX_STRING = 1024 * 1024
 _MAX_NAME = 65_535
@@ -252,6 +254,7 @@ class _Values:
         self.noted: set[bytes] = set()
         self._texts = _STRING_BUDGET
         self._arrays = VERBOSE_BUDGET if keep_arrays else 0
+        self._elements = _MAX_ELEMENTS
 
     def value(self, kind: int) -> Any:
         """The next value, of type `kind`; None where it is too long to keep."""
@@ -282,10 +285,11 @@ class _Values:
             raise InvalidGGUF(f"it has a metadata array of the unsupported type {kind}")
         size = scalar.size * count
         if count > INLINE_ARRAY:
-            if size > self._arrays:
+            if size > self._arrays or count > self._elements:
                 window.skip(size)
                 return None
             self._arrays -= size
+            self._elements -= count
         elements = struct.unpack(f"<{count}{scalar.format[1:]}", window.take(size))
         return _plain(kind, elements)
 
@@ -294,7 +298,7 @@ class _Values:
         if count <= INLINE_ARRAY:
             return [self._text() for _ in range(count)]
         start = window.position
-        if 8 * count > self._arrays:
+        if 8 * count > self._arrays or count > self._elements:
             self._skip_strings(count)
             return None
         kept: list[str | None] = []
@@ -309,6 +313,7 @@ class _Values:
                 self.noted.add(text)
             kept.append(text.decode("utf-8", "replace"))
         self._arrays -= window.position - start
+        self._elements -= count
         return kept
 
     def _skip_strings(self, count: int) -> None:

@@ -25,6 +25,8 @@ LONGEST = MAX_SHOWN + MAX_LINE
 _REMEMBERED = 16_384
 _REMEMBERED_BYTES = 4 * MAX_SHOWN
 """Of what there is to show."""
+_BESIDE = 256
+"""Bytes that remembering anything takes."""
 
 _Word = Annotated[str, Field(strict=True, max_length=128)]
 
@@ -64,7 +66,9 @@ class Headers:
     def __init__(self, *own: Path) -> None:
         self._own = frozenset(own)
         self._facts: Remembered[HeaderFacts | InvalidGGUF] = Remembered(_REMEMBERED)
-        self._shown: Remembered[bytes] = Remembered(_REMEMBERED_BYTES, weigh=len)
+        self._shown: Remembered[bytes] = Remembered(
+            _REMEMBERED_BYTES, weigh=lambda line: len(line) + 256
+        )
 
     def facts(self, path: Path, detail: Detail = Detail.BRIEF) -> HeaderFacts:
         """The facts of a file. `detail` is what is found out of it where they are not known: what
@@ -89,6 +93,8 @@ class Headers:
             said = self._shown.get((path, look.detail), self._looked(look).stamp)
         if said is None:
             raise Lacking(look)
+        if not said:
+            raise InvalidGGUF("the process that read it failed before it could say what is in it")
         return _shown_in(said)
 
     def take(self, look: LookAtFile, line: bytes) -> bool:
@@ -115,8 +121,13 @@ class Headers:
                 raise ValueError
 
     def refuse(self, look: LookAtFile, reason: str) -> None:
-        """Remembers why a file is of no use."""
-        self._facts.keep(look.path, look.stamp, InvalidGGUF(plain(reason)))
+        """Remembers why a file is of no use, or, where facts about it are known, that there is
+        nothing to show of it.
+        """
+        if look.detail is not Detail.FACTS and self._facts.get(look.path, look.stamp):
+            self._shown.keep((look.path, look.detail), look.stamp, b"")
+        else:
+            self._facts.keep(look.path, look.stamp, InvalidGGUF(plain(reason)))
 
     def _known(self, look: LookAtFile) -> HeaderFacts | None:
         known = self._facts.get(look.path, look.stamp)

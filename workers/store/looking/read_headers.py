@@ -59,7 +59,9 @@ def said_of(file: FileIO, detail: Detail) -> Iterator[bytes]:
 
 
 def _shown(header: Header) -> bytes:
-    """The line without the largest values, where it would be too long with them."""
+    """The line; without its largest values, or the tensors, where it would be too long with them.
+    What is left then always fits: keys are few and short.
+    """
     metadata = header.metadata | {"general.parameter_count": header.parameter_count}
     tensors = [
         {"name": tensor.name, "type": tensor.type, "shape": tensor.shape}
@@ -68,18 +70,23 @@ def _shown(header: Header) -> bytes:
     omitted: list[str] = []
     shown: dict[str, Any] = {"metadata": metadata, "tensors": tensors, "omitted": omitted}
     line = _line(shown)
-    if len(line) <= MAX_SHOWN:
-        return line
-    sizes = {key: len(orjson.dumps(value)) for key, value in metadata.items()}
     excess = len(line) - MAX_SHOWN
+    if excess <= 0:
+        return line
+    sizes: dict[str | None, int] = {
+        key: len(orjson.dumps(value)) for key, value in metadata.items()
+    }
+    sizes[None] = len(orjson.dumps(tensors))
     for key in sorted(sizes, key=lambda key: -sizes[key]):
-        metadata[key] = None
-        omitted.append(key)
+        if key is None:
+            tensors.clear()
+        else:
+            metadata[key] = None
+        omitted.append("tensors" if key is None else key)
         excess -= sizes[key]
         if excess <= 0 and len(line := _line(shown)) <= MAX_SHOWN:
-            return line
-    tensors.clear()  # nothing else is left that could be this long
-    return _line({"metadata": {}, "tensors": [], "omitted": []})
+            break
+    return line
 
 
 def _line(said: dict[str, Any]) -> bytes:
