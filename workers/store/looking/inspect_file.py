@@ -1,5 +1,8 @@
 """A program that looks at one file, its standard input, and says in a line of JSON what it is.
 
+    {"facts": {…}}     what there is to know of a file to make a model of it, or
+    {"refused": "why"}
+
 It runs in a process of its own, which may die of the file, and which holds nothing but the file.
 """
 

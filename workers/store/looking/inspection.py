@@ -12,7 +12,7 @@ from ....protocol.errors import Code, PronkError
 from ....protocol.messages.fields import Count, Flag
 from . import inspect_file
 from .gguf_check import FileFacts, Kind
-from .throwaway import Died, open_file, run
+from .throwaway import NONSENSE, Died, open_file, run
 
 
 class _Facts(BaseModel):
@@ -40,14 +40,14 @@ async def inspect(path: Path, what: str) -> FileFacts:
     """
     file = open_file(path)
     try:
-        said = await run("inspect_file", [str(_MEMORY)], file, seconds=_WALL_SECONDS)
+        said = await run(inspect_file.__name__, [str(_MEMORY)], file, seconds=_WALL_SECONDS)
         if "facts" in said:
             return FileFacts(**_Facts.model_validate(said["facts"]).model_dump())
         reason = plain(said.get("refused"))
     except Died as died:
         reason = f"it {died}"
     except ValidationError:
-        reason = "it made the process that read it say what makes no sense"
+        reason = f"it {NONSENSE}"
     finally:
         os.close(file)
     raise PronkError(Code.INVALID_REQUEST, f"{what} cannot be used: {reason}")
