@@ -31,11 +31,14 @@ from ...protocol.state import StateDirectory
 from .builtin import BuiltinModel
 from .catalog import QUESTIONS, Answer, Catalog, Question
 from .changes import ORDERS, Changes, Run
+from .deaths import Death, LastWords
 from .deliveries import Deliveries
 from .layout import Library
 from .orders import Shelf
+from .pulling.journal import boot_id
 from .pulling.pull import Puller
 from .registry.client import Registry
+from .suspects import Suspects
 from .uploads import Uploads
 from .writing import Writer
 
@@ -69,14 +72,18 @@ class Store:
     """
 
     def __init__(
-        self, endpoint: str, catalog: Catalog, runs: Mapping[type[Any], Run] | None = None
+        self,
+        endpoint: str,
+        catalog: Catalog,
+        runs: Mapping[type[Any], Run] | None = None,
+        suspects: Suspects | None = None,
     ) -> None:
         self._catalog = catalog
         self._short = _Lane("short")
         self._long = _Lane("long")
         self._noted = RateLimitedLog(_log)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._changes = Changes(runs or {}, self._post)
+        self._changes = Changes(runs or {}, self._post, suspects)
         self._router = Router(endpoint, self._received, self._changes.forget)
 
     def close(self) -> None:
@@ -143,8 +150,8 @@ class Store:
             return CallFailed(question.call, fault)
 
 
-async def serve(settings: Settings) -> None:
-    """Answers questions until SIGTERM or SIGINT."""
+async def serve(settings: Settings, death: Death = Death.UNKNOWN) -> None:
+    """Answers questions until SIGTERM or SIGINT. `death` is that of the process before."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -161,7 +168,8 @@ async def serve(settings: Settings) -> None:
     _log.info("the model library is %s%s", settings.models, there)
     tidying = asyncio.create_task(asyncio.to_thread(writer.tidy))
     state = StateDirectory(settings.state)
-    store = Store(state.store, Catalog(library, builtin, echo=echo), runs)
+    suspects = Suspects(state.orders, boot_id(), death)
+    store = Store(state.store, Catalog(library, builtin, echo=echo), runs, suspects)
     uploads = Uploads(state.uploads, writer)
     try:
         await stop.wait()
@@ -174,8 +182,8 @@ async def serve(settings: Settings) -> None:
         await registry.close()
 
 
-async def _serve_and_exit(settings: Settings) -> None:
-    await serve(settings)
+async def _serve_and_exit(settings: Settings, last_words: LastWords) -> None:
+    await serve(settings, last_words.begin())
     # A thread may hang in a dead network disk for ever, or read a file of hundreds of gigabytes,
     # and asyncio would wait for it. Nothing here needs an orderly end.
     logging.shutdown()
@@ -194,4 +202,9 @@ def main() -> None:
     except PronkError as error:
         print(error.message, file=sys.stderr)
         sys.exit(1)
-    uvloop.run(_serve_and_exit(settings))
+    last_words = LastWords(state.last_words("store"))
+    try:
+        uvloop.run(_serve_and_exit(settings, last_words))
+    except BaseException as error:
+        last_words.note(error)
+        raise
