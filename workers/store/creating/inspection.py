@@ -38,19 +38,36 @@ async def inspect(path: Path, what: str) -> FileFacts:
 
     Raises `PronkError` (invalid_request) unless it is a whole GGUF file in all of its parts.
     """
+    said = await _said(path)
+    reason = plain(said.get("refused"))
+    if "facts" in said:
+        try:
+            return FileFacts(**_Facts.model_validate(said["facts"]).model_dump())
+        except ValidationError:
+            reason = "it made the process that read it say what makes no sense"
+    raise PronkError(Code.INVALID_REQUEST, f"{what} cannot be used: {reason}")
+
+
+async def refusal_of(path: Path) -> str | None:
+    """Why a file that somebody else made must not be kept; None where it may: a GGUF file whose
+    tensors lie in the file, or something else than a GGUF file. Completes "it cannot be used: …".
+
+    Raises `PronkError` where the file cannot be read.
+    """
+    said = await _said(path, inspect_file.STORED)
+    if "refused" not in said and type(said.get("gguf")) is bool:
+        return None
+    return plain(said.get("refused"))
+
+
+async def _said(path: Path, *arguments: str) -> dict[str, Any]:
     file = open_file(path)
     try:
-        said = await run("inspect_file", [str(_MEMORY)], file, seconds=_WALL_SECONDS)
-        if "facts" in said:
-            return FileFacts(**_Facts.model_validate(said["facts"]).model_dump())
-        reason = plain(said.get("refused"))
+        return await run("inspect_file", [str(_MEMORY), *arguments], file, seconds=_WALL_SECONDS)
     except Died as died:
-        reason = f"it {died}"
-    except ValidationError:
-        reason = "it made the process that read it say what makes no sense"
+        return {"refused": f"it {died}"}
     finally:
         os.close(file)
-    raise PronkError(Code.INVALID_REQUEST, f"{what} cannot be used: {reason}")
 
 
 def plain(text: Any) -> str:
