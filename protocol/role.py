@@ -10,14 +10,15 @@ import uvloop
 from .errors import PronkError
 from .logs import configure_logging
 from .process import die_with_parent
-from .settings import Settings, load_settings
+from .settings import Settings
+from .withheld import load_open_settings
 
 
 def run_role(role: str, run: Callable[[Settings], Coroutine[None, None, None]]) -> int:
     """Runs `run` to its end; 1, and one line that says why, when it raises `PronkError`."""
     die_with_parent()
     try:
-        settings = load_settings()
+        settings = load_open_settings()
         configure_logging(role, settings.log_level)
         uvloop.run(run(settings))
     except PronkError as error:

@@ -28,6 +28,7 @@ from ...protocol.messages.library import CallFailed, DescribeModel, ResolveModel
 from ...protocol.process import die_with_parent
 from ...protocol.settings import Settings, load_settings
 from ...protocol.state import StateDirectory
+from ...protocol.withheld import advice
 from .builtin import BuiltinModel
 from .catalog import QUESTIONS, Answer, Catalog, Question
 from .changes import ORDERS, Changes, Run
@@ -199,6 +200,8 @@ def main() -> None:
         state = StateDirectory(settings.state)
         state.prepare()
         state.lock("store")
+        if warning := advice(settings):
+            _log.warning("%s", warning)
     except PronkError as error:
         print(error.message, file=sys.stderr)
         sys.exit(1)
