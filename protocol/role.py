@@ -10,7 +10,8 @@ import uvloop
 from .errors import PronkError
 from .logs import configure_logging
 from .process import die_with_parent
-from .settings import Settings, load_settings
+from .settings import Settings
+from .withheld import load_open_settings
 
 CANNOT_START = 78
 """Exit status of a process that cannot begin its work as things are: a setting is wrong, another
@@ -24,7 +25,7 @@ def run_role(role: str, run: Callable[[Settings], Coroutine[None, None, None]]) 
     """
     die_with_parent()
     try:
-        settings = load_settings()
+        settings = load_open_settings()
         configure_logging(role, settings.log_level)
         uvloop.run(run(settings))
     except PronkError as error:

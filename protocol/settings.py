@@ -410,14 +410,20 @@ class Settings(BaseSettings):
         }
         sources: list[PydanticBaseSettingsSource] = [init_settings, env_settings]
         if config := config_file():
-            sources.append(_File(settings_cls, config))
+            sources.append(cls.file_source(config))
         return tuple(sources)
 
+    @classmethod
+    def file_source(cls, config: Path) -> SettingsFile:
+        """What reads the file."""
+        return SettingsFile(cls, config)
 
-class _File(TomlConfigSettingsSource):
+
+class SettingsFile(TomlConfigSettingsSource):
     """The file without what variables set: a table is not mixed from both."""
 
     def __call__(self) -> dict[str, Any]:
+        """What it says."""
         given = super().__call__()
         return {
             key: value
@@ -487,8 +493,9 @@ def is_in_environment(name: str) -> bool:
     return any(value for variable, value in os.environ.items() if variable.lower() in names)
 
 
-def load_settings(**overrides: Any) -> Settings:
-    """The settings of this process.
+def load_settings(kind: type[Settings] = Settings, **overrides: Any) -> Settings:
+    """The settings of this process. Any but the store and the command line wants those of
+    `withheld`.
 
     Raises `PronkError` with one line that names the variable, or the file and its key, and what is
     wrong with its value.
@@ -497,7 +504,7 @@ def load_settings(**overrides: Any) -> Settings:
     if config and not config.is_file():
         raise PronkError(Code.INVALID_REQUEST, f"PRONK_CONFIG: there is no file {config}")
     try:
-        return Settings(**overrides)
+        return kind(**overrides)
     except ValidationError as error:
         raise PronkError(Code.INVALID_REQUEST, _first_problem(error, overrides)) from None
     except SettingsError as error:  # of a variable that has to hold JSON

@@ -80,6 +80,15 @@ class StateDirectory:
         """Where the process called `name` remembers its recent deaths."""
         return self._sockets / f"{name}.crashes"
 
+    def last_words(self, name: str) -> Path:
+        """Where the process called `name` leaves what it dies of."""
+        return self._sockets / f"{name}.died"
+
+    @property
+    def orders(self) -> Path:
+        """Where the store keeps what it was told to do and is not done with."""
+        return self._sockets / "orders.json"
+
     @property
     def drained_devices(self) -> Path:
         """Where the scheduler remembers on which devices nothing is to be placed."""

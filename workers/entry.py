@@ -17,8 +17,8 @@ import zmq
 from ..protocol.errors import Code, PronkError
 from ..protocol.logs import configure_logging
 from ..protocol.process import die_with_parent
-from ..protocol.settings import load_settings
 from ..protocol.state import StateDirectory
+from ..protocol.withheld import load_open_settings
 from .crashes import CrashRecord
 from .home import Home
 from .process import Worker
@@ -39,7 +39,7 @@ def main(name: str) -> int:
     try:
         if not name.replace("-", "").replace("_", "").isalnum() or len(name) > 64:
             raise PronkError(Code.INVALID_REQUEST, f"--name {name!r}: use letters, digits, - and _")
-        settings = load_settings()
+        settings = load_open_settings()
         state = StateDirectory(settings.state)
         state.prepare()
         home = Home.of(settings, state)

@@ -10,6 +10,7 @@ from ...protocol.errors import Code, PronkError
 from ...protocol.process import SUPERVISOR_PID
 from ...protocol.settings import config_file, load_settings
 from ...protocol.state import StateDirectory
+from ...protocol.withheld import advice
 from .checks import check, free_port
 from .rendering import render_for_serve
 
@@ -34,6 +35,8 @@ def become_supervisord(*, workers_only: bool = False) -> NoReturn:
         settings = load_settings(PRONK_HOST=_host(address, free_port(address)))
         os.environ["PRONK_HOST"] = settings.host
     check(settings)
+    if warning := advice(settings):
+        print(f"pronk: {warning}", file=sys.stderr, flush=True)
     programs = StateDirectory(settings.state).supervisor_config
     draft = programs.with_suffix(".new")
     draft.write_text(render_for_serve(settings))

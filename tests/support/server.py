@@ -84,6 +84,8 @@ class Server:
         }
         self.command = ["serve"]
         self.process: subprocess.Popen[str] | None = None
+        self.console: list[str] = []
+        """The lines of it that were read."""
         self.family: list[psutil.Process] = []
 
     def start(self) -> None:
@@ -112,6 +114,7 @@ class Server:
             if not line:
                 break
             seen.append(line)
+            self.console.append(line)
             if word in line:
                 return line.rstrip()
         raise AssertionError(f"no {word!r} on the console:\n{''.join(seen)}\n{self.logs()}")

@@ -22,6 +22,10 @@ class StoreProcess:
         self.questions = questions
         """Asks it. What is asked before it listens waits for that."""
 
+    async def ended(self) -> int:
+        """Waits until it ends by itself; returns how."""
+        return await self._process.wait()
+
     async def kill(self) -> int:
         """Ends it with SIGKILL where it is; returns how it ended."""
         with contextlib.suppress(ProcessLookupError):
@@ -40,7 +44,9 @@ def log_of(root: Path) -> Path:
 
 
 @asynccontextmanager
-async def store_process(root: Path, **settings: str) -> AsyncIterator[StoreProcess]:
+async def store_process(
+    root: Path, program: tuple[str, ...] = ("pronk.workers", "store"), **settings: str
+) -> AsyncIterator[StoreProcess]:
     """A store that was just started; it is killed at the end, if it was not before.
 
     The path of `root` is to be a short one: Unix sockets have their places below it.
@@ -54,7 +60,7 @@ async def store_process(root: Path, **settings: str) -> AsyncIterator[StoreProce
     state.prepare()
     with log_of(root).open("ab") as log:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "pronk.workers", "store"),
+            *(sys.executable, "-P", "-m", *program),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=log,

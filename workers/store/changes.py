@@ -8,11 +8,14 @@ one model are one task with many listeners.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+import orjson
 
 from ...protocol.errors import Code, PronkError
 from ...protocol.logs import RateLimitedLog
@@ -32,6 +35,7 @@ from ...protocol.names import parse_name
 from .outcomes import Caller, Outcomes
 from .progress import Teller
 from .report import Report
+from .suspects import Suspects
 
 _log = logging.getLogger(__name__)
 
@@ -79,9 +83,15 @@ class Changes:
     loop.
     """
 
-    def __init__(self, run: Mapping[type[Any], Run], post: Callable[[str, Any], object]) -> None:
+    def __init__(
+        self,
+        run: Mapping[type[Any], Run],
+        post: Callable[[str, Any], object],
+        suspects: Suspects | None = None,
+    ) -> None:
         self._run = run
         self._post = post
+        self._suspects = suspects or Suspects()
         self._changes: dict[Hashable, _Change] = {}
         """By what is shared."""
         self._called: dict[Caller, _Change] = {}
@@ -118,6 +128,7 @@ class Changes:
     def close(self) -> None:
         """Ends all changes. Nobody is told: whoever waits asks the next process."""
         self._closed = True
+        self._suspects.close()
         if self._looking:
             self._looking.cancel()
         for task in self._tasks:
@@ -188,7 +199,9 @@ class Changes:
             if before:  # it was told to end, and still has its files open
                 await asyncio.wait({before})
             _log.info("%s: begun", kind)
-            unnamed = await run(change.order, change.teller)
+            with self._suspects.case(*_identity(change.order)) as case:
+                await case.turn()
+                unnamed = await run(change.order, case.watching(change.teller))
             change.teller.flush()
             self._end(change, lambda call: Changed(call, unnamed))
             _log.info("%s: done", kind)
@@ -250,6 +263,15 @@ class Changes:
                 self._leave(caller)
         if self._called:
             self._look_later()
+
+
+def _identity(order: Order) -> tuple[str, str]:
+    """The same for the same order, whoever gives it and however often; and a name for people."""
+    fields = {field: getattr(order, field) for field in order.__slots__ if field != "call"}
+    options = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
+    content = orjson.dumps([type(order).__name__, fields], default=repr, option=options)
+    name = order.destination if isinstance(order, CopyModel) else order.name
+    return hashlib.sha256(content).hexdigest(), f"{type(order).__name__} {name}"
 
 
 def _busy() -> PronkError:

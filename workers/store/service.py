@@ -30,15 +30,19 @@ from ...protocol.process import die_with_parent
 from ...protocol.role import CANNOT_START
 from ...protocol.settings import Settings, load_settings
 from ...protocol.state import StateDirectory
+from ...protocol.withheld import advice
 from .builtin import BuiltinModel
 from .catalog import QUESTIONS, Answer, Catalog, Question
 from .changes import ORDERS, Changes, Run
+from .deaths import Death, LastWords
 from .deliveries import Deliveries
 from .layout import Library
 from .looking.looker import Looker
 from .orders import Shelf
+from .pulling.journal import boot_id
 from .pulling.pull import Puller
 from .registry.client import Registry
+from .suspects import Suspects
 from .uploads import Uploads
 from .writing import Writer
 
@@ -78,6 +82,7 @@ class Store:
         catalog: Catalog,
         runs: Mapping[type[Any], Run] | None = None,
         *,
+        suspects: Suspects | None = None,
         looker: Looker | None = None,
     ) -> None:
         """`looker` takes looks for the catalog; another one is made where none is given."""
@@ -87,7 +92,7 @@ class Store:
         self._long = _Lane("long")
         self._noted = RateLimitedLog(_log)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._changes = Changes(runs or {}, self._post)
+        self._changes = Changes(runs or {}, self._post, suspects)
         self._router = Router(endpoint, self._received, self._changes.forget)
 
     def close(self) -> None:
@@ -160,8 +165,8 @@ class Store:
             return CallFailed(question.call, fault)
 
 
-async def serve(settings: Settings) -> None:
-    """Answers questions until SIGTERM or SIGINT."""
+async def serve(settings: Settings, death: Death = Death.UNKNOWN) -> None:
+    """Answers questions until SIGTERM or SIGINT. `death` is that of the process before."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -180,7 +185,8 @@ async def serve(settings: Settings) -> None:
     _log.info("the model library is %s%s", settings.models, there)
     tidying = asyncio.create_task(asyncio.to_thread(writer.tidy))
     state = StateDirectory(settings.state)
-    store = Store(state.store, catalog, runs, looker=looker)
+    suspects = Suspects(state.orders, boot_id(), death)
+    store = Store(state.store, catalog, runs, suspects=suspects, looker=looker)
     uploads = Uploads(state.uploads, writer)
     try:
         await stop.wait()
@@ -193,8 +199,8 @@ async def serve(settings: Settings) -> None:
         await registry.close()
 
 
-async def _serve_and_exit(settings: Settings) -> None:
-    await serve(settings)
+async def _serve_and_exit(settings: Settings, last_words: LastWords) -> None:
+    await serve(settings, last_words.begin())
     # A thread may hang in a dead network disk for ever, or read a file of hundreds of gigabytes,
     # and asyncio would wait for it. Nothing here needs an orderly end.
     logging.shutdown()
@@ -210,7 +216,14 @@ def main() -> None:
         state = StateDirectory(settings.state)
         state.prepare()
         state.lock("store")
+        if warning := advice(settings):
+            _log.warning("%s", warning)
     except PronkError as error:
         print(error.message, file=sys.stderr)
         sys.exit(CANNOT_START)
-    uvloop.run(_serve_and_exit(settings))
+    last_words = LastWords(state.last_words("store"))
+    try:
+        uvloop.run(_serve_and_exit(settings, last_words))
+    except BaseException as error:
+        last_words.note(error)
+        raise

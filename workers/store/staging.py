@@ -149,6 +149,12 @@ class Staging:
         if recorded and recorded.inode != installed.st_ino:
             self.records.drop(digest)  # Ollama had put the same blob there
 
+    def discard(self, digest: str) -> None:
+        """Removes a staged blob that does not lie in `blobs`."""
+        if is_regular(self.installed(digest)) is None:
+            self.staged(digest).unlink(missing_ok=True)
+            self.records.drop(digest)
+
     def _is_ours(self, path: Path, digest: str) -> bool:
         status = is_regular(path)
         return status is not None and self.records.get(digest) == mark_of(status)

@@ -92,6 +92,14 @@ class Writer:
         with self._change():
             return self._staging.keep(content)
 
+    def discard(self, digest: str) -> None:
+        """Removes a blob again that was adopted and is to be part of no model, unless it lies in
+        the library already or somebody else holds it, too. For who holds it.
+        """
+        with self._change():
+            if self._holds.count(digest) <= 1:
+                self._staging.discard(digest)
+
     def scratch(self) -> Path:
         """An empty directory on the library's disk, for its caller to remove. What is left of it
         goes when a store process starts.

@@ -14,6 +14,7 @@ from typing import TypeVar
 from ....protocol.errors import Code, PronkError
 from ....protocol.names import ModelName
 from ..disk import clear_errors
+from ..inspecting import inspect_pulled
 from ..registry.client import Registry, Repository
 from ..registry.manifests import Descriptor, parse_manifest
 from ..report import Report
@@ -21,6 +22,7 @@ from ..writing import Writer
 from .download import Download
 from .partial import Partial, Shortened
 from .patience import Terms
+from .verdicts import Verdicts
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +48,7 @@ class Puller:
         self._connections = connections
         self._terms = terms or Terms()
         self._threads = ThreadPoolExecutor(_THREADS, "pull")
+        self._verdicts = Verdicts()
         self._turns: dict[str, _Turn] = {}
         """Blobs that are fetched now. All of them together have about as many connections as one
         alone, so that many pulls take no more memory than one, and none waits for another.
@@ -68,6 +71,7 @@ class Puller:
         # Small ones first: what is left to be digested behind the last byte is that of the largest
         # one, at the place where clients are told so.
         blobs = sorted(parse_manifest(content).blobs, key=lambda blob: blob.size)
+        self._verdicts.look_up(name, content)
         with self._writer.hold() as hold:
             for blob in blobs:
                 hold.add(blob.digest)
@@ -76,6 +80,7 @@ class Puller:
             for blob in missing:
                 await self._get(repository, blob, report)
             report("verifying sha256 digest")
+            await self._inspect(name, content, missing)
             report("writing manifest")
             unnamed = await self._to_the_end(self._writer.replace, name, content)
         report("success")
@@ -87,6 +92,20 @@ class Puller:
             return False
         _teller(blob, report)(blob.size)
         return True
+
+    async def _inspect(self, name: ModelName, manifest: bytes, fetched: list[Descriptor]) -> None:
+        """Raises `PronkError` where a file of the model is not what it says that it is.
+
+        What was fetched of such a model is removed, and for a while it is not fetched again.
+        """
+        try:
+            await inspect_pulled(name, manifest, self._writer)
+        except PronkError as error:
+            if error.code is Code.REGISTRY_FAILED:
+                self._verdicts.keep(name, manifest, error.message)
+                for blob in fetched:
+                    await self._to_the_end(self._writer.discard, blob.digest)
+            raise
 
     async def _require_room(self, blobs: list[Descriptor]) -> None:
         """Raises `PronkError` where the disk has no room for what these blobs lack."""

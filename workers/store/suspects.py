@@ -1,0 +1,317 @@
+"""Orders that may be what kills this process.
+
+A frontend repeats its order until it is answered. One that kills the store would be begun again by
+each next one, for ever, so what is under way is written down in a small file, and how far it is:
+
+- What was under way at a death is a suspect. Suspects are tried one after the other: the next one
+  waits until the one before has got farther than any process before this one, which clears it, or
+  has ended, or for ten seconds.
+- A death that comes from within (`deaths`) and meets one suspect alone counts seven points for it,
+  every other death one: whoever kills a process from outside, or has it killed by the dozen, does
+  not convict what happened to be under way. At twenty points (three deaths from within, or twenty
+  of any kind, in a row, without a step forward between them) the order is refused.
+- An order that was answered is forgotten; so is one that was refused, or that nobody waited for any
+  more, ten minutes after its last death, and everything when the host is started again.
+
+The file survives SIGKILL: it is written anew beside the old one and takes its place at an instant.
+It is not brought to the disk, since after a power cut nothing in it counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, cast
+
+import orjson
+
+from ...protocol.errors import Code, PronkError
+from ...protocol.logs import RateLimitedLog
+from .deaths import Death
+from .report import Report
+
+_log = logging.getLogger(__name__)
+
+GUILTY = 20
+"""Points at which an order is refused."""
+FROM_WITHIN = 7
+"""Points for a death that came from within."""
+ALONE_SECONDS = 10.0
+"""How long a suspect waits for the one that is tried before it."""
+SETTLED_SECONDS = 2.0
+"""Age of this process at which an order is begun that may have killed two before it. A supervisor
+gives a program up that dies again and again within its first second."""
+KEPT_SECONDS = 600.0
+"""How long it is remembered that an order was deadly."""
+STEP = 64 * 1024
+"""Bytes that count as a step forward."""
+MOST = 256
+"""Orders in the file; more than can be under way."""
+
+_WRITTEN_SECONDS = 0.25
+"""Least time between two writes about bytes alone."""
+_MOST_LINES = 4096
+_LARGEST = 1024 * 1024
+_LONGEST_NAME = 200
+
+
+@dataclass(slots=True)
+class Entry:
+    """What the file has about one order."""
+
+    name: str
+    """For people."""
+    points: int = 0
+    lines: int = 0
+    """How far it got at most: things that it reported…"""
+    size: int = 0
+    """… and bytes that it said were there."""
+    under_way: int = 0
+    """How many carry it out just now."""
+    tried: bool = False
+    """Whether it was a suspect, and had not been cleared."""
+    died_at: float = 0.0
+    """Monotonic time of the last death that it was under way at."""
+
+
+def judged(entries: dict[str, Entry], death: Death, now: float) -> dict[str, Entry]:
+    """What stands about orders at the start of a process, when the one before it ended so."""
+    present = [entry for entry in entries.values() if entry.under_way]
+    accused = [entry for entry in present if entry.tried] or present
+    for entry in present:
+        counts = FROM_WITHIN if death is Death.FROM_WITHIN and len(accused) == 1 else 1
+        entry.points = entry.points + counts if entry in accused else max(1, entry.points)
+        entry.died_at = now
+        entry.under_way, entry.tried = 0, False
+    return {
+        key: entry
+        for key, entry in entries.items()
+        if entry.points and 0 <= now - entry.died_at < KEPT_SECONDS
+    }
+
+
+class Suspects:
+    """The orders of one store process. Lives on one event loop.
+
+    Without a path nothing is written down, and nothing is ever refused.
+    """
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        boot: str = "",
+        death: Death = Death.UNKNOWN,
+        settled: float = SETTLED_SECONDS,
+    ) -> None:
+        self._path = path
+        self._boot = boot
+        self._settled_at = time.monotonic() + settled
+        self._trial = asyncio.Lock()
+        self._written_at = float("-inf")
+        self._noted = RateLimitedLog(_log)
+        now = time.monotonic()
+        self._entries = judged(_read(path, boot), death, now) if path else {}
+        for entry in self._entries.values():
+            _log.warning(
+                "the process before this one died with an order under way: %s (%d of %d points)",
+                entry.name,
+                entry.points,
+                GUILTY,
+            )
+        self.write()
+
+    def case(self, key: str, name: str) -> Case:
+        """What is to be watched while an order is carried out: enter it, and wait for its turn.
+
+        `key` is the same for the same order in every process.
+        """
+        return Case(self, key, name[:_LONGEST_NAME])
+
+    def close(self) -> None:
+        """This process ends because it was told to, which is no order's fault."""
+        for entry in self._entries.values():
+            entry.under_way, entry.tried = 0, False
+        self.write()
+        self._path = None
+
+    def enter(self, key: str, name: str) -> Entry:
+        """For `Case`: an order is to be carried out. Raises `PronkError` where it is too deadly."""
+        entry = self._entries.get(key)
+        late = entry and time.monotonic() - entry.died_at >= KEPT_SECONDS
+        if entry is None or (late and not entry.under_way):
+            entry = Entry(name)
+        if entry.points >= GUILTY:
+            _log.error("not begun again, because it kills this process: %s", entry.name)
+            raise PronkError(
+                Code.INTERNAL,
+                "the model library's process died each time that it did this, so it is not tried "
+                f"again for {KEPT_SECONDS / 60:.0f} minutes; the server's log says more: tell "
+                "whoever runs the server",
+            )
+        self._entries.pop(key, None)
+        self._entries[key] = entry  # what was begun last stands last
+        for other in list(self._entries):
+            if len(self._entries) <= MOST:
+                break
+            if not self._entries[other].under_way and other != key:
+                del self._entries[other]
+        return entry
+
+    async def turn(self, entry: Entry) -> bool:
+        """For `Case`: returns when the order may begin, and whether it has to leave `trial`."""
+        if not entry.points:
+            return False
+        if entry.points > 1:
+            await asyncio.sleep(self._settled_at - time.monotonic())
+        try:
+            async with asyncio.timeout(ALONE_SECONDS):
+                await self._trial.acquire()
+        except TimeoutError:
+            return False
+        return True
+
+    def leave_trial(self) -> None:
+        """For `Case`: the next suspect may begin."""
+        self._trial.release()
+
+    def forget(self, key: str, entry: Entry) -> None:
+        """For `Case`: the order was answered."""
+        if self._entries.get(key) is entry and not entry.under_way:
+            del self._entries[key]
+        self.write()
+
+    def write_soon(self) -> None:
+        """For `Case`: only bytes have come, which need not be written each time."""
+        if time.monotonic() - self._written_at >= _WRITTEN_SECONDS:
+            self.write()
+
+    def write(self) -> None:
+        """Puts the file in its place."""
+        if self._path is None:
+            return
+        self._written_at = time.monotonic()
+        orders = {
+            key: [e.name, e.points, e.lines, e.size, e.under_way, e.tried, e.died_at]
+            for key, e in self._entries.items()
+            if e.under_way or e.points
+        }
+        new = self._path.with_name(self._path.name + ".new")
+        try:
+            new.write_bytes(orjson.dumps({"boot": self._boot, "orders": orders}))
+            new.replace(self._path)
+        except OSError as error:
+            self._noted.warning("what is under way is not written down", str(error.strerror))
+
+
+class Case:
+    """One order while it is carried out: `with` it, `await turn()`, and report to `watching()`."""
+
+    def __init__(self, suspects: Suspects, key: str, name: str) -> None:
+        self._suspects = suspects
+        self._key = key
+        self._name = name
+        self._entry = Entry(name)
+        self._on_trial = self._begun = False
+        self._lines: set[tuple[str, str]] = set()
+        self._sizes: dict[str, int] = {}
+        self._size = 0
+
+    def __enter__(self) -> Case:
+        """Raises `PronkError` where the order has been too deadly."""
+        self._entry = self._suspects.enter(self._key, self._name)
+        return self
+
+    async def turn(self) -> None:
+        """Returns when the order may begin. From then on it is accused if the process dies."""
+        self._on_trial = await self._suspects.turn(self._entry)
+        self._begun = True
+        self._entry.under_way += 1
+        self._entry.tried = self._entry.points > 0
+        self._suspects.write()
+
+    def watching(self, report: Report) -> Report:
+        """The same report, of which it is noted how far the order is before it is passed on."""
+
+        def noted(
+            status: str,
+            digest: str = "",
+            total: int | None = None,
+            completed: int | None = None,
+        ) -> None:
+            self._note((status, digest), completed)
+            report(status, digest, total, completed)
+
+        return noted
+
+    def _note(self, line: tuple[str, str], completed: int | None) -> None:
+        entry, lines = self._entry, len(self._lines)
+        if lines < _MOST_LINES:
+            self._lines.add(line)
+        if completed is not None:
+            self._size += completed - self._sizes.get(line[1], 0)
+            self._sizes[line[1]] = completed
+        forward = len(self._lines) > entry.lines or self._size >= entry.size + STEP
+        cleared = forward and entry.points > 0
+        if cleared:
+            entry.points, entry.tried = 0, False
+            self._leave_trial()
+        entry.lines = max(entry.lines, len(self._lines))
+        entry.size = max(entry.size, self._size)
+        if cleared or len(self._lines) > lines:
+            self._suspects.write()
+        else:
+            self._suspects.write_soon()
+
+    def _leave_trial(self) -> None:
+        if self._on_trial:
+            self._on_trial = False
+            self._suspects.leave_trial()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._leave_trial()
+        if kind and not issubclass(kind, Exception | asyncio.CancelledError):
+            return  # it ends this process
+        if self._begun:
+            self._entry.under_way -= 1
+        self._entry.tried = self._entry.tried and self._entry.under_way > 0
+        if self._entry.points and kind is asyncio.CancelledError:
+            self._suspects.write()  # it has not shown yet that it does no harm
+        else:
+            self._suspects.forget(self._key, self._entry)
+
+
+def _read(path: Path, boot: str) -> dict[str, Entry]:
+    try:
+        with path.open("rb") as file:
+            value: Any = orjson.loads(file.read(_LARGEST))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError):
+        value = None
+    match value:
+        case {"boot": str(booted), "orders": dict(orders)}:
+            pass
+        case _:
+            _log.warning("what was under way before cannot be read; nothing is suspected")
+            return {}
+    if not boot or booted != boot:
+        return {}
+    entries = cast(dict[str, Any], orders).items()
+    return {key: entry for key, fields in entries if (entry := _entry(fields))}
+
+
+def _entry(fields: Any) -> Entry | None:
+    match fields:
+        case [str(), int(), int(), int(), int(), bool(), float()]:
+            return Entry(*fields)
+        case _:
+            return None
