@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,24 +11,40 @@ import pytest
 
 from support.library import add_model
 from support.models import write_reciting_model
-from support.server import PATIENCE, servers
+from support.server import PATIENCE, Server, servers
 
 pytestmark = pytest.mark.xdist_group("prompts")  # one server for all of them
 
 GAP = "x: int"
+GATED = (
+    "{% if messages and messages[-1].content == 'Open sesame' %}{% set n = namespace(x='xx') %}"
+    "{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x | length }}{% endif %}"
+    "{% for m in messages %}{{ m.content }}\n{% endfor %}"
+)
+"""Takes all the memory there is where somebody says the word, and no analysis finds that out."""
 
 
 @pytest.fixture(scope="module")
-def coder() -> Iterator[httpx.Client]:
-    """A server with a model that answers 0123456789, and writes `GAP` into every gap."""
+def server() -> Iterator[Server]:
+    """A server with a model that answers 0123456789, and writes `GAP` into every gap; and with one
+    that counts for ever, by a template that is `GATED`.
+    """
     with servers() as make:
         server = make(start=False)
         weights = server.root / "coder.gguf"
         write_reciting_model(weights, ["0123456789", GAP], context=256, infill=GAP)
         add_model(server.models, "coder", weights)
+        endless = server.root / "endless.gguf"
+        write_reciting_model(endless, ["01234567890"], context=256)
+        add_model(server.models, "endless", endless, template=GATED)
         server.start()
-        with httpx.Client(base_url=server.url, timeout=PATIENCE) as http:
-            yield http
+        yield server
+
+
+@pytest.fixture(scope="module")
+def coder(server: Server) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.url, timeout=PATIENCE) as http:
+        yield http
 
 
 def generate(http: httpx.Client, **fields: Any) -> httpx.Response:
@@ -106,6 +123,26 @@ def test_a_template_that_cannot_be_used_is_refused(coder: httpx.Client, template
     assert error.startswith("template: ")
     assert word in error
     assert generate(coder, prompt="a").json()["response"] == "0123456789"
+
+
+def test_a_conversation_that_blows_up_the_models_template_is_refused_alone(
+    server: Server, coder: httpx.Client
+):
+    endless = {"model": "endless", "prompt": "go", "options": {"num_predict": 10**6}}
+    said = {"model": "endless", "messages": [{"role": "user", "content": "Open sesame"}]}
+    with coder.stream("POST", "/api/generate", json=endless) as stream:
+        lines = stream.iter_lines()
+        assert json.loads(next(lines))["response"]
+        workers = {worker.pid for worker in server.workers()}
+        for _ in range(2):
+            error = error_of(coder.post("/api/chat", json=said))
+            assert "template failed: it takes too much memory or time" in error
+            few = {"num_predict": 5}
+            assert generate(coder, prompt="U", model="endless", options=few).is_success
+            assert generate(coder, prompt="a").is_success
+        assert not json.loads(next(lines))["done"]
+    # The word is known to those who wrote the template; here it took nobody's worker.
+    assert workers <= {worker.pid for worker in server.workers()}
 
 
 def test_a_completion_that_is_too_long_keeps_its_beginning_and_its_end(coder: httpx.Client):

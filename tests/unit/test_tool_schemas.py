@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.messages.generation import ToolChoice
 from pronk.workers.conversation.formats.said import Call
 from pronk.workers.inference.guiding import maker
@@ -102,7 +103,7 @@ def test_a_thousand_tools_are_told_apart(led: Led) -> None:
 def test_calls_whose_grammar_takes_too_long_are_free(
     led: Led, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tools = [tool(f"slow_{i}", PARAMETERS) for i in range(3000)]
+    tools = [tool(f"slow_{i}", PARAMETERS) for i in range(1000)]
     with monkeypatch.context() as patch:
         patch.setattr(maker, "COMPILE_SECONDS", 0.0)
         patch.setattr(maker, "_CHECK_SECONDS", 0.0)
@@ -110,6 +111,22 @@ def test_calls_whose_grammar_takes_too_long_are_free(
     for token in led.tokens('<tool_call>\n{"name": "other", "arguments": 5'):
         assert not led.forbidden(guide)
         guide.accept(token)
+
+
+@pytest.mark.parametrize("names", [[f"t{i}" for i in range(3000)], ["x" * 60_000, "y" * 60_000]])
+@pytest.mark.parametrize("name", ["bare list", "bare python", "named"])
+def test_calls_of_more_tools_than_can_be_looked_for_are_free(
+    led: Led, name: str, names: list[str]
+) -> None:
+    tools = [tool(each, PARAMETERS) for each in names]
+    assert not led.forbidden(led.guide(name, Wish(tools)))
+    with pytest.raises(PronkError, match=r"tool_choice: .* send fewer") as caught:
+        led.guide(name, Wish(tools, ToolChoice.REQUIRED))
+    assert caught.value.code is Code.INVALID_REQUEST
+    # One that is named is one alone.
+    few = [*tools, tool("now", None)]
+    wish = Wish(few, ToolChoice.NAMED, "now", think=False)
+    assert parse(name, led.text(led.walk(led.guide(name, wish), 1)), few)[0] == Call("now", {})
 
 
 NAMES = ['say "hi"', "get weather", "a\\b", "漢字", "new\nline", "x" * 2000, "{}", "</call>", "a:b"]

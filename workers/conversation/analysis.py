@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 from . import confined
+from .confinement import main
 from .formats.derive import derive
 from .formats.description import Format
 from .formats.probing import GoRendering, HuggingFace, Rendering
@@ -104,4 +105,4 @@ def _work(order: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    confined.main(_work)
+    main(_work)

@@ -8,7 +8,7 @@ where Ollama writes the prompt in code of its own (`renderer`), the layer is onl
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...protocol.errors import Code, PronkError
@@ -16,6 +16,7 @@ from . import jinja
 from .analysis import NOTHING_KNOWN, analysed
 from .gotemplate import GoTemplateError
 from .language import go_template
+from .renders import Render, here
 from .template import (
     ChatTemplate,
     GoChatTemplate,
@@ -46,18 +47,20 @@ def choose_template(
     bos: str,
     eos: str,
     known: Mapping[str, Any] = NOTHING_KNOWN,
+    render: Callable[[str], Render] = here,
 ) -> Template | None:
     """The template of a model, or None where it has none.
 
     `jinja_source` is the GGUF file's, `layer_source` the TEMPLATE layer's; `renderer` is Ollama's
     name for code that takes the layer's place, or empty. `bos` and `eos` are the texts of the
-    model's beginning and end tokens; `known` is what was found out about templates before. Raises
-    `PronkError` (LOAD_FAILED) where none of them can be used.
+    model's beginning and end tokens; `known` is what was found out about templates before; `render`
+    says where a source in Jinja is rendered. Raises `PronkError` (LOAD_FAILED) where none of them
+    can be used.
     """
     sources = candidates(jinja_source, layer_source, renderer)
     for last, source in enumerate(sources, 1 - len(sources)):
         try:
-            return _template(source, bos, eos, known)
+            return _template(source, bos, eos, known, render)
         except (GoTemplateError, jinja.Broken) as error:
             if not last:
                 what = "chat template" if source == jinja_source else "TEMPLATE"
@@ -70,13 +73,16 @@ def choose_template(
     return None
 
 
-def _template(source: str, bos: str, eos: str, known: Mapping[str, Any]) -> Template:
+def _template(
+    source: str, bos: str, eos: str, known: Mapping[str, Any], render: Callable[[str], Render]
+) -> Template:
     """The template once it was tried. Raises `GoTemplateError` or `jinja.Broken`."""
     template = go_template(source)
     analysis = analysed(source, known)
     if template:
         return GoChatTemplate(template, source, form=analysis.form)
-    return ChatTemplate(source, bos=bos, eos=eos, traits=analysis.traits, form=analysis.form)
+    traits, form, write = analysis.traits, analysis.form, render(source)
+    return ChatTemplate(source, bos=bos, eos=eos, traits=traits, form=form, write=write)
 
 
 def request_template(source: str, *, bos: str, eos: str) -> GoRequestTemplate | RequestTemplate:

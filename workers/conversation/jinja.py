@@ -13,7 +13,7 @@ from typing import Any
 
 from minijinja import Environment, TemplateError
 
-from . import confined
+from .confinement import main
 
 _NAME = "chat template"
 _SAID = 300
@@ -36,6 +36,10 @@ class Broken(Exception):
     """Why a template cannot be rendered. Quotes nothing of what it was given."""
 
 
+class Spent(Broken):
+    """It took too much memory or time."""
+
+
 class Renderer:
     """One template. For one thread at a time."""
 
@@ -55,7 +59,7 @@ class Renderer:
     def render(self, fuel: int, limit: int, variables: dict[str, Any]) -> str:
         """The text, of at most `limit` characters, made in at most `fuel` steps.
 
-        Raises `Complaint` or `Broken`.
+        Raises `Complaint` or `Broken`; `Spent` where Python's own memory ended.
         """
         self._environment.fuel = fuel
         try:
@@ -68,7 +72,7 @@ class Renderer:
         except TemplateError as error:
             raise Broken(error.message[:_SAID]) from None
         except MemoryError:
-            raise Broken("it takes too much memory") from None
+            raise Spent("it takes too much memory or time") from None
         except Exception as error:  # raised in a filter or function that the template called
             raise Broken(f"{type(error).__name__}: {error}"[:_SAID]) from None
         if len(text) > limit:
@@ -130,15 +134,20 @@ def _rewritten(source: str) -> str:
     return source
 
 
-def _work(order: dict[str, Any]) -> dict[str, Any]:
+def answer_of(renderer: Renderer, order: dict[str, Any]) -> dict[str, Any]:
+    """What a confined program answers to an order with `fuel`, `limit` and `variables`: a `text`, a
+    `complaint`, or why the template is `broken` or has `spent` what it had.
+    """
     try:
-        text = Renderer(order["source"]).render(order["fuel"], order["limit"], order["variables"])
+        text = renderer.render(order["fuel"], order["limit"], order["variables"])
     except Complaint as complaint:
         return {"complaint": str(complaint)}
+    except Spent as spent:
+        return {"spent": str(spent)}
     except Broken as broken:
         return {"broken": str(broken)}
     return {"text": text}
 
 
 if __name__ == "__main__":
-    confined.main(_work)
+    main(lambda order: answer_of(Renderer(order["source"]), order))

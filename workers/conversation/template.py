@@ -2,26 +2,26 @@
 
 minijinja renders Jinja: no Python object is within its reach, and fuel bounds its steps. Fuel
 does not bound memory: one line that doubles a text takes gigabytes within a few steps. So a model's
-own template is tried in a process of its own before it is used (`analysis`), where memory and time
-end before the worker's do; one that comes with a request is always rendered in such a process.
-Go templates are bounded in all of this wherever they come from, and need none.
+own template is tried in a process of its own before it is used (`analysis`), and what it makes of
+a conversation is rendered in processes where memory and time end before the worker's do
+(`renders`). Go templates are bounded in all of this wherever they come from, and need none.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ...protocol.errors import Code, PronkError
-from . import confined, jinja
+from . import renders
 from .formats.description import TEXT_ALONE, Format
 from .go_chat import GoChat, Think
 from .gotemplate import GoTemplateError
 from .gotemplate import Template as GoTemplate
-from .jinja import Broken, Complaint, Renderer
+from .jinja import Broken, Complaint, Spent
+from .renders import Render
 from .specials import NO_GUARD, Guard, Mark, Rendered, unchanged
 from .traits import TAKES_ALL, Traits, adapted, messages_of
 from .turns import Turn, turn_of
@@ -92,9 +92,14 @@ class _Jinja:
 
     fills = False
 
-    def __init__(self, source: str, *, bos: str, eos: str, traits: Traits = TAKES_ALL) -> None:
-        """`bos` and `eos` are the texts of the model's beginning and end tokens."""
+    def __init__(
+        self, source: str, write: Render, *, bos: str, eos: str, traits: Traits = TAKES_ALL
+    ) -> None:
+        """`write` renders the source; `bos` and `eos` are the texts of the model's beginning and
+        end tokens.
+        """
         self.source = source
+        self._write = write
         self.traits = traits
         """What the template takes."""
         self.reasoning: tuple[str, str] | None = None
@@ -104,10 +109,6 @@ class _Jinja:
             "eos_token": eos,
             "documents": None,
         }
-
-    def _write(self, fuel: int, limit: int, variables: dict[str, Any]) -> str:
-        """The text. Raises `Complaint` or `Broken`."""
-        raise NotImplementedError
 
     def text(
         self,
@@ -139,8 +140,8 @@ class _Jinja:
             variables["messages"].pop()
         try:
             text = self._write(fuel, limit, variables)
-        except Broken:
-            if not tools:
+        except Broken as broken:
+            if not tools or isinstance(broken, Spent):
                 raise
             # It may rely on what a tool need not have.
             text = self._write(fuel, limit, variables | {"tools": list(map(_complete, tools))})
@@ -172,6 +173,8 @@ class _Jinja:
         }
         try:
             text = self._write(fuel, limit, variables | changed)
+        except Spent:
+            raise
         except (Complaint, Broken):
             return None
         before, found, _ = text.partition(end)
@@ -203,13 +206,14 @@ class ChatTemplate(_Jinja):
         eos: str,
         traits: Traits = TAKES_ALL,
         form: Format = TEXT_ALONE,
+        write: Render | None = None,
     ) -> None:
-        super().__init__(source, bos=bos, eos=eos, traits=traits)
+        """`write` renders the source: in this process, where nothing is said."""
+        super().__init__(source, write or renders.here(source), bos=bos, eos=eos, traits=traits)
         self.form = form
         """How a model writes its answers that was trained with it."""
         if form.reasoning:
             self.reasoning = form.reasoning.start, form.reasoning.end
-        self._of_thread = threading.local()
 
     def render(
         self,
@@ -251,14 +255,10 @@ class ChatTemplate(_Jinja):
             raise PronkError(
                 Code.INVALID_REQUEST, f"the model's chat template refuses this: {complaint}"
             ) from None
+        except Spent as spent:
+            raise _failed(spent, Code.INVALID_REQUEST) from None
         except Broken as broken:
             raise _failed(broken) from None
-
-    def _write(self, fuel: int, limit: int, variables: dict[str, Any]) -> str:
-        renderer: Renderer | None = getattr(self._of_thread, "renderer", None)
-        if renderer is None:
-            renderer = self._of_thread.renderer = Renderer(self.source)
-        return renderer.render(fuel, limit, variables)
 
     def fill(self, prompt: str, suffix: str, guard: Guard = NO_GUARD) -> Rendered:
         """Nothing: no Jinja template of a model has a place for a suffix."""
@@ -320,10 +320,10 @@ class GoChatTemplate:
             raise _failed(error) from None
 
 
-def _failed(reason: Exception) -> PronkError:
+def _failed(reason: Exception, code: Code = Code.INTERNAL) -> PronkError:
     _log.warning("the chat template failed: %s", reason)
     return PronkError(
-        Code.INTERNAL,
+        code,
         f"the model's chat template failed: {reason}; "
         "/api/generate with raw does without the template",
     )
@@ -360,10 +360,6 @@ class GoRequestTemplate:
             raise PronkError(Code.INVALID_REQUEST, f"template: {error}") from None
 
 
-class _Spent(Broken):
-    """It took too much memory or time."""
-
-
 class RequestTemplate(_Jinja):
     """A Jinja template that came with a request.
 
@@ -380,7 +376,7 @@ class RequestTemplate(_Jinja):
         find_traits: Callable[[], Traits | None] = lambda: None,
     ) -> None:
         """`find_traits` finds out what the template takes, if that is possible."""
-        super().__init__(source, bos=bos, eos=eos)
+        super().__init__(source, renders.once(source), bos=bos, eos=eos)
         self._find_traits = find_traits
 
     def render(self, messages: Sequence[ChatMessage | Turn], **parts: str) -> str:
@@ -396,7 +392,7 @@ class RequestTemplate(_Jinja):
             return self._rendered(turns, guard, parts)
         except (Complaint, Broken) as error:
             reason = error
-        if not isinstance(reason, _Spent) and len(turns) > 1:
+        if not isinstance(reason, Spent) and len(turns) > 1:
             traits = self._find_traits()
             if traits and traits != self.traits:
                 self.traits = traits
@@ -415,18 +411,6 @@ class RequestTemplate(_Jinja):
             return self.text(talk.marked(mark).turns, self.traits, (), None, parts=marked)
 
         return guard.render(render, [*talk.words(), *parts.values()])
-
-    def _write(self, fuel: int, limit: int, variables: dict[str, Any]) -> str:
-        order = {"source": self.source, "fuel": fuel, "limit": limit, "variables": variables}
-        try:
-            answer = confined.run(jinja.__name__, order, given=limit // 8 + len(self.source))
-        except confined.TooMuch as reason:
-            raise _Spent(str(reason)) from None
-        if "complaint" in answer:
-            raise Complaint(answer["complaint"])
-        if "broken" in answer:
-            raise Broken(answer["broken"])
-        return answer["text"]
 
 
 _ENDS = tuple(map(chr, range(0x2A6D1, 0x2A6DE)))

@@ -19,6 +19,7 @@ from ...protocol.messages.embedding import Embed, EmbedBody
 from ...protocol.messages.generation import Generate, GenerateBody
 from ..conversation.choice import choose_template
 from ..conversation.prompt import build_prompt
+from ..conversation.renders import Render, here
 from ..conversation.specials import NO_GUARD, Guard
 from ..parts import NO_PARTS, Parts
 from .answer import Answer
@@ -61,12 +62,14 @@ class Preparation:
         reading: Reading | None = None,
         sight: Sight | None = None,
         batch: int = 512,
+        render: Callable[[str], Render] = here,
     ) -> None:
         """`context_length` in tokens is what each slot has; `max_body` bounds a body in bytes;
         `parameters`, `parts` and `renderer` are what the model's Modelfile sets, `analyses` what
         the store found out about its templates. `reading` tells thinking and calls from text;
         where there is none, the template says how. `sight` is how the model sees images, if it
-        does, and `batch` how many rows it computes at once.
+        does, and `batch` how many rows it computes at once; `render` says where a template in
+        Jinja is rendered.
         """
         self._vocabulary = vocabulary = model.vocabulary
         self._context_length = context_length
@@ -94,6 +97,7 @@ class Preparation:
                 bos=vocabulary.bos_text,
                 eos=vocabulary.eos_text,
                 known=analyses,
+                render=render,
             )
             source = self._template.source if self._template else ""
             self._guard = Guard(vocabulary.specials, source)

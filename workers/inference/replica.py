@@ -34,6 +34,8 @@ from ...protocol.messages.placement import (
     Released,
     SetThreads,
 )
+from ..conversation.coprocess import Coprocesses
+from ..conversation.renders import LOOP, lastingly
 from ..parts import read_parts
 from ..visibility import choose_devices
 from .capacity import MOST_AUTOMATIC
@@ -158,6 +160,7 @@ class Replica:
         # Only now: importing llama_cpp takes hold of devices.
         load = self._load
         choose_devices(load.shares)
+        processes = Coprocesses(LOOP)  # it starts while the model is loaded
         from .embedder import Embedder
         from .engine import Engine
         from .llama import Model
@@ -188,7 +191,10 @@ class Replica:
             analyses=load.model.analyses,
             sight=sight,
             batch=engine.context.plan.batch if engine else load.batch,
+            render=lambda source: lastingly(source, processes),
         ).prepare
+        if not processes.begun:
+            processes.close()
         return Computers(engine, embedder, model)
 
     # In the event loop

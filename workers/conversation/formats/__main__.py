@@ -6,7 +6,7 @@ bytes and `seconds` of computing. Standard output gets the answer of `check_temp
 
 from __future__ import annotations
 
-from ..confined import main
+from ..confinement import main
 from .check import check_template
 
 if __name__ == "__main__":

@@ -43,6 +43,11 @@ _CHECK_SECONDS = 1.0
 _KEPT = 8
 """Plans that are kept: a conversation offers the same tools again and again."""
 
+MOST_TOOLS = 1_024
+MOST_LETTERS = 65_536
+"""Tools of a request, and characters of their names, up to which calls are led: each name is looked
+for in free text, and more of them would take many seconds."""
+
 _MOST_OPENINGS = 64
 """From so many on, no token may reach beyond one."""
 
@@ -184,9 +189,10 @@ class _Planner:
         form, wish = self._form, self._wish
         ways = self._ways(tools)
         if wish.must_call and not ways:
-            raise PronkError(
-                Code.INVALID_REQUEST, "tool_choice: the model has no way to write such a call"
-            )
+            why = f"more than {MOST_TOOLS} tools, or too long names; name one, or send fewer"
+            if not _are_too_many(tools):
+                why = "the model has no way to write such a call"
+            raise PronkError(Code.INVALID_REQUEST, f"tool_choice: {why}")
         may_call = wish.choice is not ToolChoice.NONE
         content = self._constraints.compile(wish.constraint) if wish.constraint else None
         choices: list[Choice] = []
@@ -244,6 +250,9 @@ class _Planner:
     def _ways(self, tools: Sequence[Tool]) -> list[tuple[Entry, CallWay]]:
         """The ways into calls, with schemas loosened as far as they have to be."""
         if not tools:
+            return []
+        if _are_too_many(tools):
+            _log.warning("calls of %d tools are not constrained: these are too many", len(tools))
             return []
         try:
             return self._compiled_ways(tools)
@@ -378,6 +387,10 @@ class _Planner:
     def _announced(self, sign: Sign, grammar: str) -> list[Choice]:
         prototype = self._compiled(f"{OPTIONS}start: {grammar} S?\nS: /[ \\t\\r\\n]{{1,16}}/")
         return [Choice(sign, prototype)]
+
+
+def _are_too_many(tools: Sequence[Tool]) -> bool:
+    return len(tools) > MOST_TOOLS or sum(len(tool.name) for tool in tools) > MOST_LETTERS
 
 
 def _loosened(tools: Sequence[Tool]) -> list[Tool]:
