@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
@@ -21,6 +20,7 @@ from pronk.frontend.cli.listener import Listener, last_line
 from pronk.protocol.errors import PronkError
 from pronk.protocol.settings import load_settings
 from pronk.protocol.state import StateDirectory
+from support.cli import completed
 
 
 @pytest.fixture
@@ -32,13 +32,7 @@ def place() -> Iterator[Path]:
 
 def pronk(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PRONK_", "OLLAMA_"))}
-    return subprocess.run(
-        [sys.executable, "-m", "pronk.frontend.cli", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=inherited | environment,
-    )
+    return completed(*arguments, env=inherited | environment)
 
 
 def only_line(text: str) -> str:
