@@ -42,7 +42,8 @@ def only_line(text: str) -> str:
 
 
 def test_the_version_is_pronks_own() -> None:
-    assert pronk("--version").stdout == f"pronk {version('pronk')}\n"
+    for option in ("--version", "-v"):
+        assert pronk(option).stdout == f"pronk {version('pronk')}\n"
 
 
 @pytest.fixture
@@ -68,6 +69,17 @@ def test_every_command_explains_itself(command: str, here: Callable[..., Result]
     done = here(command, "--help")
     assert done.exit_code == 0
     assert "Usage:" in done.stdout
+
+
+def test_help_has_every_form_that_people_try(here: Callable[..., Result]) -> None:
+    whole, of_drain = here("--help"), here("drain", "--help")
+    assert "supervisor-config" in whole.stdout
+    assert "--undo" in of_drain.stdout
+    assert here("-h").stdout == here("help").stdout == whole.stdout
+    assert here("drain", "-h").stdout == here("help", "drain").stdout == of_drain.stdout
+    assert "FILE|MODEL" in here("help", "template", "check").stdout
+    assert "PRONK_HOST" in here("start", "-h").stdout
+    assert here("help", "fly").exit_code == 2
 
 
 def test_the_list_of_commands_is_printed() -> None:

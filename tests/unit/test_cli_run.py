@@ -87,6 +87,16 @@ def test_verbose_says_how_long_it_took(api: PlayedApi, pronk: Pronk) -> None:
     ]
 
 
+def test_switches_may_have_their_value_behind_them(api: PlayedApi, pronk: Pronk) -> None:
+    api.answer = said("Blue.")
+    result = pronk("run", "m", "--think=false", "--verbose=false", "--hidethinking=true", "hi")
+    assert result.stderr == ""
+    assert api.bodies("/api/generate")[-1]["think"] is False
+    api.models["e"] = {"capabilities": ["embedding"]}
+    pronk("run", "e", "--truncate=false", "hi")
+    assert api.bodies("/api/embed")[-1]["truncate"] is False
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

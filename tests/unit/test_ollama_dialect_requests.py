@@ -169,6 +169,7 @@ def test_a_gap_a_template_and_a_shift_travel() -> None:
     assert (request.template, request.shift, request.needs) == ("{{ prompt }}", True, ())
     assert chat(messages=[], shift=False).generation().shift is False
     assert not generate(suffix="b").is_empty
+    assert not generate(images=["eA=="]).is_empty
     assert generate(template="{{ prompt }}").is_empty
 
 

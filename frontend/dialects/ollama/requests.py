@@ -193,7 +193,7 @@ class GenerateRequest(_Generation):
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to answer, so that only the model's stay is meant."""
-        return not (self.prompt or self.suffix)
+        return not (self.prompt or self.suffix or self.images)
 
     def generation(self) -> GenerationRequest:
         """The request as operations understand it."""
