@@ -11,6 +11,7 @@ from aiohttp.http_exceptions import ContentEncodingError
 from aiohttp.web_exceptions import HTTPRequestEntityTooLarge, HTTPUnsupportedMediaType
 
 from ..protocol.errors import Code, PronkError
+from .expectations import ask_for_body
 from .mending import mended
 
 PATIENCE = 60.0
@@ -70,6 +71,7 @@ async def chunks_of(request: web.Request) -> AsyncIterator[bytes]:
 
     Raises `PronkError` or an HTTP error: broken, or too slow.
     """
+    await ask_for_body(request)
     while True:
         try:
             async with asyncio.timeout(PATIENCE):

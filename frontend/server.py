@@ -11,10 +11,8 @@ import stat
 from collections.abc import Callable
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from ..protocol.errors import Code, PronkError
-from ..protocol.logs import RateLimitedLog
 from ..protocol.messages.failure import Failure
 from ..protocol.settings import Settings
 from ..protocol.state import StateDirectory
@@ -22,12 +20,14 @@ from .answers import errors_as_json
 from .bodies import BodyReader
 from .dialects.ollama.routes import OllamaDialect
 from .draining import Draining
+from .expectations import close_unasked, leave_waiting
 from .library import Library
+from .malformed import SERVER, Runner, quieten
 from .operations.embedding import Embeddings
 from .operations.generation import Generations
 from .operations.library import Changes
 from .operations.models import Models
-from .operations.status import VERSION, Status
+from .operations.status import Status
 from .origins import Origins
 from .relay import Relay
 from .uploads import Uploads
@@ -92,12 +92,21 @@ class Frontend:
             middlewares=[self._draining.middleware, errors_as_json, origins.middleware],
             client_max_size=settings.max_generation_body,
         )
-        app.add_routes(dialect.routes())
+        app.add_routes(
+            web.RouteDef(
+                route.method,
+                route.path,
+                route.handler,
+                {**route.kwargs, "expect_handler": leave_waiting},
+            )
+            for route in dialect.routes()
+        )
         app.on_response_prepare.append(_name_server)
         app.on_response_prepare.append(origins.mark)
         app.on_response_prepare.append(self._draining.mark)
+        app.on_response_prepare.append(close_unasked)
         app.on_shutdown.append(self._end_all)
-        self._runner = web.AppRunner(
+        self._runner = Runner(
             app,
             handler_cancellation=True,
             shutdown_timeout=HANDLER_SECONDS,
@@ -152,7 +161,7 @@ async def run(settings: Settings, name: str = "") -> None:
     Raises `PronkError` when it cannot listen, its state directory cannot be used, or the scheduler
     does not accept it.
     """
-    _quieten_malformed_requests()
+    quieten()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
@@ -224,23 +233,4 @@ def _inherited_socket() -> socket.socket | None:
 
 
 async def _name_server(request: web.Request, response: web.StreamResponse) -> None:
-    response.headers["Server"] = f"Pronk/{VERSION}"
-
-
-class _MalformedRequests(logging.Filter):
-    """Counts what is not HTTP instead of writing a traceback for each, which anyone can cause."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._counted = RateLimitedLog(_log)
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        if not isinstance(error, (HttpProcessingError, web.RequestPayloadError)):
-            return True
-        self._counted.warning("malformed HTTP", f"{type(error).__name__}")
-        return False
-
-
-def _quieten_malformed_requests() -> None:
-    logging.getLogger("aiohttp.server").addFilter(_MalformedRequests())
+    response.headers["Server"] = SERVER

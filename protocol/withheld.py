@@ -18,7 +18,8 @@ from typing import Any
 
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource
 
-from .settings import Settings, SettingsFile, config_file, is_in_environment, load_settings
+from .settings import Settings, config_file, load_settings
+from .settings.sources import FileBehindVariables, is_in_environment
 
 _FIELD = "registries"
 _NAMES = frozenset({"registries", "registry", "pronk_registries"})
@@ -63,12 +64,12 @@ class OpenSettings(Settings):
         return sources
 
     @classmethod
-    def file_source(cls, config: Path) -> SettingsFile:
+    def file_source(cls, config: Path) -> FileBehindVariables:
         """What reads the file."""
         return _OpenFile(cls, config)
 
 
-class _OpenFile(SettingsFile):
+class _OpenFile(FileBehindVariables):
     def _read_file(self, file_path: Path | Traversable) -> dict[str, Any]:
         given = tomllib.loads(_read(Path(str(file_path))).decode())
         # Whatever way of writing it was not recognized.
@@ -84,7 +85,7 @@ def advice(settings: Settings) -> str | None:
     """What to say to the operator where others can read passwords; None where they cannot."""
     config = config_file()
     secret = any(access.password or access.token for access in settings.registries.values())
-    if not config or not secret or is_in_environment(_FIELD):
+    if not config or not secret or is_in_environment(Settings, _FIELD):
         return None
     try:
         open_to = config.stat().st_mode & 0o077

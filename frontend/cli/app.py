@@ -20,6 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="A model server for shared hosts that speaks the Ollama HTTP API.",
     epilog="Settings are environment variables: see `pronk settings`.",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -36,7 +37,7 @@ def _pronk(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_version, is_eager=True, help="Print the version and exit."
+            "-v", "--version", callback=_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
 ) -> None:
@@ -113,6 +114,18 @@ def worker(
         become_supervisord(workers_only=True)
     except PronkError as error:
         raise _fail(error) from None
+
+
+app.command("start", hidden=True)(serve)
+
+
+@app.command("help", hidden=True)
+def show_help(
+    context: typer.Context, words: Annotated[list[str] | None, typer.Argument()] = None
+) -> None:
+    """Show what a command does, as `--help` behind it."""
+    assert context.parent
+    app(args=[*(words or []), "--help"], prog_name=context.parent.info_name)
 
 
 _keys = typer.Typer(no_args_is_help=True, help="Keys with which hosts know each other.")

@@ -180,18 +180,28 @@ def stop(name: _Name, host: _Host = None) -> None:
         listing.stop(Api.of(host), valid(name))
 
 
+_SWITCHES = ("--verbose", "--nowordwrap", "--hidethinking", "--insecure", "--truncate")
+
+
 class _Run(TyperCommand):
-    """Takes `--think=high` beside `--think`, as Ollama's command does."""
+    """Takes `--think=high` beside `--think`, and `--verbose=false`, as Ollama's command does."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Turns the one form into an option of its own."""
+        """Turns these forms into those of ours."""
         end = args.index("--") if "--" in args else len(args)
-        level = "--think="
-        args[:end] = [
-            f"--think-level={arg.removeprefix(level)}" if arg.startswith(level) else arg
-            for arg in args[:end]
-        ]
+        args[:end] = [form for arg in args[:end] for form in _forms(arg)]
         return super().parse_args(ctx, args)
+
+
+def _forms(argument: str) -> list[str]:
+    name, _, value = argument.partition("=")
+    if name == "--think" and value:
+        return [f"--think-level={value}"]
+    if name in _SWITCHES and value in ("true", "1"):
+        return [name]
+    if name in _SWITCHES and value in ("false", "0"):
+        return ["--no-truncate"] if name == "--truncate" else []
+    return [argument]
 
 
 def run(
@@ -221,6 +231,12 @@ def run(
     dimensions: Annotated[
         int | None, typer.Option("--dimensions", min=1, help="Length of an embedding.")
     ] = None,
+    truncate: Annotated[
+        bool | None,
+        typer.Option(
+            "--truncate/--no-truncate", help="Cut a text that is too long for an embedding."
+        ),
+    ] = None,
     insecure: _Insecure = False,
     host: _Host = None,
 ) -> None:
@@ -228,7 +244,8 @@ def run(
 
     With a PROMPT, or with text on standard input, or both, it answers once.
     Without, it is a conversation: /? lists its commands. A model that is not in
-    the library is pulled first. A model for embeddings prints a vector.
+    the library is pulled first. A model for embeddings prints a vector. To one
+    that sees, pictures are shown by their paths: "what is in ./llama.png?"
     """
     from .api import Api
     from .conversation.run import Wish, run
@@ -248,6 +265,7 @@ def run(
                 think=think if think_level is None else think_level,
                 hides_thinking=hidethinking,
                 dimensions=dimensions,
+                truncate=truncate,
                 insecure=insecure,
             ),
         )

@@ -18,7 +18,8 @@ import sys
 from pathlib import Path
 
 from ...protocol.errors import Code, PronkError
-from ...protocol.settings import Settings, config_file, is_in_environment, variables_of
+from ...protocol.settings import Settings, config_file
+from ...protocol.settings.sources import is_in_environment, variables_of
 from ...protocol.state import StateDirectory
 
 SOURCE = Path(__file__).parents[2] / "supervisord.conf"
@@ -104,7 +105,7 @@ def render_for_host(settings: Settings, user: str) -> str:
     given |= {name: getattr(settings, name) for name in ("host", "models", "state")}
     if config := config_file():
         # What it says is not written down: an edit counts when the processes start again.
-        given = {name: value for name, value in given.items() if is_in_environment(name)}
+        given = {name: value for name, value in given.items() if is_in_environment(Settings, name)}
         given |= {name: getattr(settings, name) for name in _RENDERED}
         given["config"] = config
     if any(access.password or access.token for access in settings.registries.values()) and (
@@ -164,7 +165,7 @@ def _programs(settings: Settings, environment: str) -> configparser.RawConfigPar
 
 def _given(name: str) -> list[str]:
     """The variables that set a field, as they are written in the environment."""
-    wanted = {variable.lower() for variable in variables_of(name)}
+    wanted = {variable.lower() for variable in variables_of(Settings, name)}
     return [variable for variable in os.environ if variable.lower() in wanted]
 
 

@@ -31,20 +31,21 @@ from . import (
     uploads,
 )
 
+CONVERSATIONS = (
+    fleet,
+    placement,
+    devices,
+    generation,
+    embedding,
+    library,
+    changes,
+    uploads,
+    status,
+    control,
+)
+"""The modules of messages, in the order in which `docs/protocol.md` tells of them."""
+
 MESSAGES: dict[str, type[Any]] = {
-    message.__name__: message
-    for module in (
-        fleet,
-        placement,
-        devices,
-        generation,
-        embedding,
-        library,
-        changes,
-        uploads,
-        status,
-        control,
-    )
-    for message in module.MESSAGES
+    message.__name__: message for module in CONVERSATIONS for message in module.MESSAGES
 }
 """Message classes by the name that stands on the wire."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
-from ...protocol.settings import CallerClass
+from ...protocol.limits import CallerClass
 
 USUAL_WEIGHT = 1.0
 """Of callers whom no class names."""

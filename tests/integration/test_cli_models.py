@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
-from support.server import PATIENCE, Server, wait_for
+from support.cli import completed
+from support.server import Server, wait_for
 from support.terminal import CTRL_D, terminal
 
 
 def pronk(server: Server, *arguments: str, stdin: str = "") -> str:
     """What a command prints on standard output."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pronk.frontend.cli", *arguments],
-        env=server.environment,
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
+    done = completed(*arguments, env=server.environment, stdin=stdin)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout

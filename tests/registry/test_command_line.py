@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.cli import completed
 from support.registry import needs_registry, plain_registry
 from support.server import PATIENCE, Server
 from support.terminal import terminal
@@ -19,15 +20,7 @@ pytestmark = [needs_registry, pytest.mark.xdist_group("command line")]
 
 def pronk(server: Server, *arguments: str, cwd: Path | None = None) -> tuple[str, list[str]]:
     """What a command prints, and the lines of its progress."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pronk.frontend.cli", *arguments],
-        env=server.environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        cwd=cwd,
-    )
+    done = completed(*arguments, env=server.environment, cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr.splitlines()
 

@@ -14,8 +14,11 @@ from pronk.protocol.state import StateDirectory
 from pronk.workers.store.builtin import BuiltinModel
 from pronk.workers.store.catalog import Catalog
 from pronk.workers.store.layout import Library
+from support.cli import Pronk
+from support.cli import pronk as run_pronk
 from support.keys import Hosts
 from support.played import Stack, running
+from support.played_api import PlayedApi, played_api
 from support.stage import Stage, StageMaker
 from support.store import Ollama, tiny_gguf
 
@@ -78,3 +81,18 @@ def catalog(ollama: Ollama) -> Catalog:
 @pytest.fixture
 def demo(tmp_path: Path) -> BuiltinModel:
     return BuiltinModel(tiny_gguf(tmp_path / "demo.gguf", context=512))
+
+
+@pytest.fixture
+def api() -> Iterator[PlayedApi]:
+    """What commands talk to: a server that plays its part, with the model `m`."""
+    with played_api() as api:
+        api.models["m"] = {"capabilities": ["completion"]}
+        yield api
+
+
+@pytest.fixture
+def pronk(api: PlayedApi, monkeypatch: pytest.MonkeyPatch) -> Pronk:
+    """Runs a command against the played API."""
+    monkeypatch.setenv("PRONK_HOST", api.url)
+    return run_pronk

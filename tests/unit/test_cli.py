@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
@@ -21,6 +20,7 @@ from pronk.frontend.cli.listener import Listener, last_line
 from pronk.protocol.errors import PronkError
 from pronk.protocol.settings import load_settings
 from pronk.protocol.state import StateDirectory
+from support.cli import completed
 
 
 @pytest.fixture
@@ -32,13 +32,7 @@ def place() -> Iterator[Path]:
 
 def pronk(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PRONK_", "OLLAMA_"))}
-    return subprocess.run(
-        [sys.executable, "-m", "pronk.frontend.cli", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=inherited | environment,
-    )
+    return completed(*arguments, env=inherited | environment)
 
 
 def only_line(text: str) -> str:
@@ -48,7 +42,8 @@ def only_line(text: str) -> str:
 
 
 def test_the_version_is_pronks_own() -> None:
-    assert pronk("--version").stdout == f"pronk {version('pronk')}\n"
+    for option in ("--version", "-v"):
+        assert pronk(option).stdout == f"pronk {version('pronk')}\n"
 
 
 @pytest.fixture
@@ -74,6 +69,17 @@ def test_every_command_explains_itself(command: str, here: Callable[..., Result]
     done = here(command, "--help")
     assert done.exit_code == 0
     assert "Usage:" in done.stdout
+
+
+def test_help_has_every_form_that_people_try(here: Callable[..., Result]) -> None:
+    whole, of_drain = here("--help"), here("drain", "--help")
+    assert "supervisor-config" in whole.stdout
+    assert "--undo" in of_drain.stdout
+    assert here("-h").stdout == here("help").stdout == whole.stdout
+    assert here("drain", "-h").stdout == here("help", "drain").stdout == of_drain.stdout
+    assert "FILE|MODEL" in here("help", "template", "check").stdout
+    assert "PRONK_HOST" in here("start", "-h").stdout
+    assert here("help", "fly").exit_code == 2
 
 
 def test_the_list_of_commands_is_printed() -> None:

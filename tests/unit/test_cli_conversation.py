@@ -14,18 +14,17 @@ from pronk.frontend.cli.conversation.commands import HELP, SET_HELP, SHOW_HELP, 
 from pronk.frontend.cli.conversation.reading import MAX_ENTRIES, Reader
 from pronk.frontend.cli.conversation.session import Session
 from pronk.protocol.errors import PronkError
-from support.played_api import PULLED, PlayedApi, played_api, said
+from support.played_api import PULLED, PlayedApi, said
 from support.terminal import CTRL_C, CTRL_D, Terminal, terminal
 
 ASK = ">>> "
 
 
 @pytest.fixture
-def api() -> Iterator[PlayedApi]:
-    with played_api() as api:
-        api.models["m"] = {"capabilities": ["completion"], "system": "Be brief."}
-        api.answer = said("Blue", ".")
-        yield api
+def api(api: PlayedApi) -> PlayedApi:
+    api.models["m"]["system"] = "Be brief."
+    api.answer = said("Blue", ".")
+    return api
 
 
 @pytest.fixture

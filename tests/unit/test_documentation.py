@@ -12,19 +12,7 @@ from typing import Any
 import pytest
 
 from pronk.protocol.errors import Code
-from pronk.protocol.messages import (
-    changes,
-    control,
-    devices,
-    embedding,
-    failure,
-    fleet,
-    generation,
-    library,
-    placement,
-    status,
-    uploads,
-)
+from pronk.protocol.messages import CONVERSATIONS, failure
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMED_TEST = re.compile(r"`((?:unit|integration|deaths|cluster|registry|clients)/\w+\.py)::(\w+)`")
@@ -70,22 +58,9 @@ def test_the_protocol_page_lists_every_field_of_every_message():
         name: re.findall(r"`([^`]+)`", fields)
         for name, fields in re.findall(r"^\| `?(\w+)`? \| (.*) \|$", page, re.MULTILINE)
     }
-    modules = (
-        failure,
-        fleet,
-        placement,
-        devices,
-        generation,
-        embedding,
-        library,
-        changes,
-        uploads,
-        status,
-        control,
-    )
     classes = [
         value
-        for module in modules
+        for module in (failure, *CONVERSATIONS)
         for value in vars(module).values()
         if inspect.isclass(value) and value.__module__ == module.__name__
     ]

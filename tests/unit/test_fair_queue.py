@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pronk.protocol.settings import CallerClass
+from pronk.protocol.limits import CallerClass
 from pronk.scheduler.policies.classes import CallerWeights
 from pronk.scheduler.policies.fairness import MOST_CHARGED, TURN, FairQueue, Ticket
 from pronk.scheduler.policies.places import MOST_REMEMBERED

@@ -142,6 +142,20 @@ async def test_a_file_of_nothing(stack: Stack, store: PlayedUploads) -> None:
     assert await send(stack, b"") == (201, b"")
 
 
+async def test_a_file_that_is_there_is_not_asked_for(stack: Stack, store: PlayedUploads) -> None:
+    content = b"x" * 100
+    store.there[hashlib.sha256(content).hexdigest()] = 100
+    reader, writer = await asyncio.open_connection("127.0.0.1", stack.port)
+    head = f"POST {path_of(content)} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n"
+    writer.write(f"{head}Expect: 100-continue\r\n\r\n".encode())
+    assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+    writer.close()
+
+
+async def test_a_file_that_is_held_back_is_asked_for(stack: Stack, store: PlayedUploads) -> None:
+    assert await send(stack, b"some bytes", expect100=True) == (201, b"")
+
+
 async def test_a_file_that_is_there_is_not_taken_again(stack: Stack, store: PlayedUploads) -> None:
     content = b"x" * 100_000
     async with stack.client.head(path_of(content)) as response:

@@ -169,6 +169,7 @@ def test_a_gap_a_template_and_a_shift_travel() -> None:
     assert (request.template, request.shift, request.needs) == ("{{ prompt }}", True, ())
     assert chat(messages=[], shift=False).generation().shift is False
     assert not generate(suffix="b").is_empty
+    assert not generate(images=["eA=="]).is_empty
     assert generate(template="{{ prompt }}").is_empty
 
 
@@ -253,14 +254,23 @@ def test_tools_travel_as_they_were_sent() -> None:
 @pytest.mark.parametrize(
     ("tools", "message"),
     [
-        ("f", "tools: must be a valid list"),
-        ([TOOL, "f"], "tools[1]: must be a valid dictionary"),
-        ([{"type": "retrieval"}], 'tools[0]: type must be "function"'),
-        ([{"type": "function"}], "tools[0]: function must be an object with a name"),
-        ([{"function": {"name": ""}}], "tools[0]: function.name must be a text that is not empty"),
-        ([{"function": {"name": 5}}], "tools[0]: function.name must be a text that is not empty"),
-        ([{"function": {"name": "f", "description": 1}}], "tools[0]: function.description must"),
-        ([{"function": {"name": "f", "parameters": []}}], "tools[0]: function.parameters must"),
+        ("f", "tools: must be a list"),
+        ([TOOL, "f"], "tools[1]: must be an object"),
+        ([{"type": "retrieval"}], 'tools[0]: its type must be "function"'),
+        ([{"type": "function"}], "tools[0]: its function must be an object with a name"),
+        (
+            [{"function": {"name": ""}}],
+            "tools[0]: its function.name must be a text that is not empty",
+        ),
+        (
+            [{"function": {"name": 5}}],
+            "tools[0]: its function.name must be a text that is not empty",
+        ),
+        (
+            [{"function": {"name": "f", "description": 1}}],
+            "tools[0]: its function.description must",
+        ),
+        ([{"function": {"name": "f", "parameters": []}}], "tools[0]: its function.parameters must"),
         ([TOOL] * 5_000, "tools: at most 4096 are taken; got 5000"),
     ],
 )

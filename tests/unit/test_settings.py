@@ -15,7 +15,9 @@ from pronk.frontend.cli.documentation import describe
 from pronk.protocol.errors import PronkError
 from pronk.protocol.limits import CallerClass, ModelLimits
 from pronk.protocol.messages.placement import CacheType, FlashAttention
-from pronk.protocol.settings import Settings, load_settings, parse_size, split_host
+from pronk.protocol.settings import Settings, load_settings
+from pronk.protocol.settings.kinds import split_host
+from pronk.protocol.sizes import parse_size
 
 
 @pytest.fixture(autouse=True)

@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from pronk.frontend.cli.app import app
 from pronk.workers.conversation.formats import Format, Markers, check
 from pronk.workers.conversation.formats.description import Calls
 from support.chat_templates import GO_CHATML, HERMES, PLAIN, TAGGED
-from support.played_api import PlayedApi, played_api
-
-
-@pytest.fixture(scope="module")
-def api() -> Iterator[PlayedApi]:
-    with played_api() as api:
-        yield api
+from support.cli import pronk
+from support.played_api import PlayedApi
 
 
 def run(*arguments: str, stdin: str = "", status: int = 0) -> Result:
-    result = CliRunner().invoke(app, ["template", "check", *arguments], input=stdin)
-    assert result.exit_code == status, result.output
-    assert "Traceback" not in result.output
-    return result
+    return pronk("template", "check", *arguments, stdin=stdin, status=status)
 
 
 def found(result: Result) -> dict[str, Any]:

@@ -112,14 +112,15 @@ class Commands:
         if not name:
             say("Usage:\n  /load <model>")
             return
-        before = self._session.model, self._session.preset
+        session = self._session
+        before = session.model, session.preset, session.sees
         try:
             say(f"Loading model '{name}'")
             self._session.model = name
             self._session.fetch()
             self._session.load()
         except (PronkError, KeyboardInterrupt):
-            self._session.model, self._session.preset = before
+            session.model, session.preset, session.sees = before
             raise
         self._session.messages, self._session.system = [], None
 

@@ -8,6 +8,7 @@ from ....protocol.errors import PronkError
 from ..terminal import say, tell
 from .commands import Commands
 from .output import Output
+from .pictures import taken_out
 from .reading import Reader, default_history
 from .session import Session
 
@@ -38,7 +39,7 @@ def talk(session: Session, reader: Reader | None = None) -> None:
             say(f"\n{HOW_TO_LEAVE}")
             continue
         try:
-            if text.startswith("/"):
+            if text.startswith("/") and not _names_picture(session, text):
                 commands.do(text)
             elif text.strip():
                 session.say(text)
@@ -46,6 +47,11 @@ def talk(session: Session, reader: Reader | None = None) -> None:
             tell(f"Error: {error.message}")
         except KeyboardInterrupt:
             say()
+
+
+def _names_picture(session: Session, line: str) -> bool:
+    """Whether a line that begins like a command begins with the path of a picture instead."""
+    return session.sees and not taken_out(line)[0].startswith("/")
 
 
 def repeat(session: Session) -> None:

@@ -32,6 +32,7 @@ class Wish:
     think: bool | str | None = None
     hides_thinking: bool = False
     dimensions: int | None = None
+    truncate: bool | None = None
     insecure: bool = False
 
 
@@ -49,15 +50,17 @@ def run(api: Api, wish: Wish) -> None:
         wraps=wish.wraps,
         insecure=wish.insecure,
     )
-    prompts, piped = list(wish.prompts), not is_terminal(sys.stdin)
-    if piped and (text := read_input(MAX_INPUT)):
-        prompts.insert(0, text)
+    piped = not is_terminal(sys.stdin)
+    before = read_input(MAX_INPUT) if piped else ""
     shown = session.fetch()
     capabilities = shown.get("capabilities") or []
+    # Only what a person wrote names pictures: text that is piped may be anybody's.
+    own, images = session.look(" ".join(wish.prompts))
+    prompt = " ".join(text for text in (before, own) if text)
     if "embedding" in capabilities and "completion" not in capabilities:
-        _embed(session, " ".join(prompts), wish.dimensions)
-    elif prompts:
-        session.ask(" ".join(prompts))
+        _embed(session, prompt, wish)
+    elif prompt or images:
+        session.ask(prompt, images)
     elif piped:
         session.load()
     else:
@@ -106,11 +109,11 @@ def _think(wanted: bool | str | None) -> bool | str | None:
             )
 
 
-def _embed(session: Session, text: str, dimensions: int | None) -> None:
+def _embed(session: Session, text: str, wish: Wish) -> None:
     if not text:
         raise PronkError(
             Code.INVALID_REQUEST,
             f"'{session.model}' is a model for embeddings and needs a text: "
             f'pronk run {session.model} "your text here"',
         )
-    say(json.dumps(session.embed(text, dimensions)))
+    say(json.dumps(session.embed(text, wish.dimensions, wish.truncate)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,8 +16,9 @@ from ..progress import follow, progress
 from ..terminal import is_capable, tell
 from ..transfer import pull
 from .output import Output, summary
+from .pictures import taken_out
 
-Message = dict[str, str]
+Message = dict[str, Any]
 _Parts = Generator[tuple[str | None, str | None, Any], None, None]
 """Thought, text, and the object that both come from."""
 
@@ -41,6 +42,8 @@ class Session:
     """What was said so far; system messages are not among it."""
     preset: list[Message] = field(default_factory=list[Message])
     """The model's own messages, which the server puts before these."""
+    sees: bool = False
+    """Whether the model takes pictures."""
 
     def fetch(self) -> dict[str, Any]:
         """What the server tells of the model, which is pulled first where it is not there."""
@@ -53,19 +56,30 @@ class Session:
                 pull(self.api, self.model, self.insecure, moving)
             shown = showing.fetch(self.api, self.model)
         self.preset = _messages(shown.get("messages"))
+        self.sees = "vision" in (shown.get("capabilities") or [])
         return shown
+
+    def look(self, prompt: str) -> tuple[str, list[bytes]]:
+        """A prompt without the names of pictures, and the pictures, where the model sees them."""
+        if not self.sees:
+            return prompt, []
+        text, pictures = taken_out(prompt)
+        for name in pictures:
+            tell(f"Added image '{name}'")
+        return text, list(pictures.values())
 
     def load(self) -> None:
         """Has the model loaded, with what was set for it."""
         with waiting():
             self.api.post("/api/generate", {"model": self.model, "stream": False} | self._stay())
 
-    def ask(self, prompt: str) -> None:
+    def ask(self, prompt: str, images: Sequence[bytes] = ()) -> None:
         """Prints the answer to one prompt that belongs to no conversation."""
         parts = self.api.streamed(
             lambda: self.api.client.generate(
                 model=self.model,
                 prompt=prompt,
+                images=images,
                 system=self.system or "",
                 stream=True,
                 **self._common(),
@@ -79,7 +93,9 @@ class Session:
         Ctrl-C ends the answer, which then counts as far as it came. After a failure it is as if
         nothing had been said.
         """
-        said = [*self.messages, {"role": "user", "content": text}]
+        text, images = self.look(text)
+        asked: Message = {"role": "user", "content": text}
+        said = [*self.messages, asked | ({"images": images} if images else {})]
         system = [{"role": "system", "content": self.system}] if self.system else []
         answer: list[str] = []
         parts = self.api.streamed(
@@ -96,21 +112,25 @@ class Session:
                 return
         self.messages = [*said, {"role": "assistant", "content": "".join(answer)}]
 
-    def embed(self, text: str, dimensions: int | None) -> list[float]:
+    def embed(self, text: str, dimensions: int | None, truncate: bool | None) -> list[float]:
         """The vector of a text."""
         with self.api.errors():
             found = self.api.client.embed(
-                model=self.model, input=text, dimensions=dimensions, keep_alive=self.keep_alive
+                model=self.model,
+                input=text,
+                truncate=truncate,
+                dimensions=dimensions,
+                keep_alive=self.keep_alive,
             )
             return list(found.embeddings[0])
 
     def save(self, name: str) -> None:
-        """Makes a model of what was set and said."""
+        """Makes a model of what was set and said. Pictures are not kept in models."""
         body: dict[str, Any] = {"model": name, "from": self.model, "stream": True}
         body |= {"parameters": self.options} if self.options else {}
         body |= {"system": self.system} if self.system else {}
         if messages := [*self.preset, *self.messages]:
-            body["messages"] = messages
+            body["messages"] = _messages(messages)
         with progress() as shown:
             done = follow(self.api.lines("/api/create", body), shown)
         if not done:

@@ -18,7 +18,8 @@ from ....protocol.messages.generation import ChatMessage, ToolCall
 _LEVELS = ("low", "medium", "high", "max")
 
 
-def _lower(value: object) -> object:
+def lower(value: object) -> object:
+    """A word in small letters: roles are written as clients like."""
     return value.lower() if isinstance(value, str) else value
 
 
@@ -63,17 +64,17 @@ def _image(value: object) -> bytes:
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
     """A tool as it was sent, with its type."""
     if tool.get("type") not in (None, "", "function"):
-        raise ValueError('type must be "function"')
+        raise ValueError('its type must be "function"')
     function = tool.get("function")
     if not isinstance(function, dict):
-        raise ValueError("function must be an object with a name")
+        raise ValueError("its function must be an object with a name")
     name = function.get("name")
     if not isinstance(name, str) or not name:
-        raise ValueError("function.name must be a text that is not empty")
+        raise ValueError("its function.name must be a text that is not empty")
     if not isinstance(function.get("description"), str | None):
-        raise ValueError("function.description must be a text")
+        raise ValueError("its function.description must be a text")
     if not isinstance(function.get("parameters"), dict | None):
-        raise ValueError("function.parameters must be an object: a JSON schema")
+        raise ValueError("its function.parameters must be an object: a JSON schema")
     return only_json({**tool, "type": "function"})
 
 
@@ -119,7 +120,7 @@ class Message(_Part):
 
     role: Annotated[
         Literal["system", "user", "assistant", "tool"],
-        BeforeValidator(_lower),
+        BeforeValidator(lower),
     ]
     content: Text = ""
     images: Images = None

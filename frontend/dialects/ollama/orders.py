@@ -7,13 +7,14 @@ first clients sent, are not read: credentials are the server's affair.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ....protocol.messages.changes import MAX_FILES, ModelMessage
 from ...operations.library import Recipe
-from .requests import MAX_MESSAGES, ModelRequest, Text
+from .messages import lower
+from .requests import MAX_MESSAGES, ModelRequest, Text, one_or_many
 
 MAX_LICENSES = 64
 MAX_PARAMETERS = 256
@@ -33,21 +34,14 @@ def read_digest(value: object) -> str:
     return found[1].lower()
 
 
-def _lower(value: object) -> object:
-    return value.lower() if isinstance(value, str) else value
-
-
-def _texts(value: object) -> object:
-    """One text, or a list of them."""
-    match value:
-        case None:
-            return []
-        case str():
-            return [value]
-        case list():
-            return value  # pyright: ignore[reportUnknownVariableType]
-        case _:
-            raise ValueError("must be a text or a list of texts")
+def _parameter(value: object) -> object:
+    """A parameter's value; which of them means what is for the store to say."""
+    values: list[object] = value if isinstance(value, list) else [value]
+    if len(values) > MAX_VALUES:
+        raise ValueError(f"at most {MAX_VALUES} values are taken; these are {len(values)}")
+    if value is not None and not all(isinstance(each, bool | int | float | str) for each in values):
+        raise ValueError("must be a number, a text, true or false, or a list of those")
+    return value
 
 
 def _left_behind(value: object) -> object:
@@ -63,8 +57,7 @@ _Name = Annotated[str, Field(min_length=1, max_length=MAX_LABEL)]
 _Word = Annotated[Text, Field(max_length=MAX_LABEL)]
 _Digest = Annotated[str, BeforeValidator(read_digest)]
 _Files = Annotated[dict[_Name, _Digest], Field(max_length=MAX_FILES)] | None
-_Scalar = bool | int | float | str
-_Value = _Scalar | Annotated[list[_Scalar], Field(max_length=MAX_VALUES)] | None
+_Value = Annotated[Any, BeforeValidator(_parameter)]
 _LeftBehind = Annotated[None, BeforeValidator(_left_behind)]
 
 
@@ -88,7 +81,7 @@ class TransferRequest(_Streamed):
 class _Message(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
 
-    role: Annotated[Literal["system", "user", "assistant"], BeforeValidator(_lower)]
+    role: Annotated[Literal["system", "user", "assistant"], BeforeValidator(lower)]
     content: Text = ""
 
 
@@ -102,7 +95,7 @@ class CreateRequest(_Streamed):
     system: Text = ""
     license: Annotated[
         list[str],
-        BeforeValidator(_texts),
+        BeforeValidator(one_or_many),
         Field(max_length=MAX_LICENSES, default_factory=list[str]),
     ]
     parameters: Annotated[dict[_Name, _Value], Field(max_length=MAX_PARAMETERS)] | None = None

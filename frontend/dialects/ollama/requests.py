@@ -31,9 +31,32 @@ MAX_TOP_LOGPROBS = 20
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
+_KINDS = {
+    "string_type": "must be a text",
+    "list_type": "must be a list",
+    "bool_type": "must be true or false",
+    "int_type": "must be an integer",
+    **dict.fromkeys(("dict_type", "model_type"), "must be an object"),
+    **dict.fromkeys(("string_too_short", "too_short"), "must not be empty"),
+}
+"""What pydantic says in words of Python, in those of JSON."""
+
 
 def _duration(value: object) -> object:
     return None if value is None else parse_duration(value)
+
+
+def one_or_many(value: object) -> object:
+    """One text or a list of them; no text at all is an empty list, as in Ollama."""
+    match value:
+        case None | "":
+            return []
+        case str():
+            return [value]
+        case list():
+            return value  # pyright: ignore[reportUnknownVariableType]
+        case _:
+            raise ValueError("must be a text or a list of texts")
 
 
 def _top_logprobs(value: object) -> int:
@@ -170,7 +193,7 @@ class GenerateRequest(_Generation):
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to answer, so that only the model's stay is meant."""
-        return not (self.prompt or self.suffix)
+        return not (self.prompt or self.suffix or self.images)
 
     def generation(self) -> GenerationRequest:
         """The request as operations understand it."""
@@ -210,8 +233,12 @@ def _sentence(error: ValidationError) -> str:
     if problem["type"] == "missing" or (path == "model" and problem["input"] == ""):
         return f"{path} is required"
     if problem["type"] == "too_long" and (bound := problem.get("ctx")):
-        return f"{path}: at most {bound['max_length']} are taken; got {bound['actual_length']}"
-    reason = problem["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+        of_what = "characters " if isinstance(problem["input"], str) else ""
+        most, got = bound["max_length"], bound["actual_length"]
+        return f"{path}: at most {most} {of_what}are taken; got {got}"
+    reason = _KINDS.get(problem["type"]) or problem["msg"].removeprefix("Value error, ").replace(
+        "Input should be", "must be"
+    )
     if not path:
         return reason
     return f"{path}: {reason}; got {_short(problem['input'])}"
@@ -220,6 +247,8 @@ def _sentence(error: ValidationError) -> str:
 def _path(location: tuple[int | str, ...]) -> str:
     path = ""
     for step in location:
+        if step == "[key]":  # pydantic's mark for a key that is wrong, behind that key
+            continue
         path += f"[{step}]" if isinstance(step, int) else f".{step}"
     return path.removeprefix(".")
 

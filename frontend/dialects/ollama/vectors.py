@@ -16,20 +16,7 @@ from pydantic import BeforeValidator, Field
 from ...operations.embedding import MAX_INPUTS, Embedding, EmbeddingRequest
 from ...operations.offload import NO_WISH
 from .options import Options
-from .requests import KeepAlive, ModelRequest, Text
-
-
-def _inputs(value: object) -> object:
-    """One text or a list of them; no text at all is an empty list, as in Ollama."""
-    match value:
-        case None | "":
-            return []
-        case str():
-            return [value]
-        case list():
-            return value  # pyright: ignore[reportUnknownVariableType]
-        case _:
-            raise ValueError("must be a text or a list of texts")
+from .requests import KeepAlive, ModelRequest, Text, one_or_many
 
 
 def _text_of(value: object) -> object:
@@ -42,7 +29,7 @@ class EmbedRequest(ModelRequest):
 
     input: Annotated[
         list[str],
-        BeforeValidator(_inputs),
+        BeforeValidator(one_or_many),
         Field(max_length=MAX_INPUTS, default_factory=list[str]),
     ]
     truncate: bool | None = None

@@ -1,26 +1,18 @@
-"""Every setting of Pronk, in one typed class that each process reads for itself.
+"""The settings and what they mean, in one typed class.
 
-Values come from environment variables (`PRONK_…`), then from the TOML file that `PRONK_CONFIG`
-names (same names in lower case, without the prefix, and tables for what has parts), then from the
-defaults. Where Ollama has a variable for the same thing it is honoured when ours is not set. The
-docstring below each field is its documentation: `pronk settings` prints them.
+The docstring below each field is its documentation: `pronk settings` prints them.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import os
-import re
-import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
+from typing import Annotated, Literal
 
 from pydantic import (
     AliasChoices,
     BeforeValidator,
     Field,
-    ValidationError,
     ValidationInfo,
     field_validator,
 )
@@ -29,73 +21,34 @@ from pydantic_settings import (
     EnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    SettingsError,
-    TomlConfigSettingsSource,
 )
 
-from .declared import DeclaredDevice, canonical, declared
-from .durations import parse_duration
-from .errors import Code, PronkError
-from .limits import CallerClass, ModelLimits, canonical_limits, one_class_each
-from .messages.placement import CacheType, FlashAttention
-from .names import parse_name
-from .registries import RegistryAccess, canonical_registries
-from .sizes import parse_size
-from .state import StateDirectory
-from .tcp import join_tcp, split_tcp
+from ..declared import DeclaredDevice, canonical, declared
+from ..durations import parse_duration
+from ..limits import NO_LIMITS, CallerClass, ModelLimits, canonical_limits, one_class_each
+from ..messages.placement import CacheType, FlashAttention
+from ..names import parse_name
+from ..registries import RegistryAccess, canonical_registries
+from ..state import StateDirectory
+from ..tcp import join_tcp, split_tcp
+from .kinds import (
+    DEFAULT_PORT,
+    Directory,
+    Size,
+    SizeOrNone,
+    either,
+    home,
+    lower,
+    split_host,
+    switch,
+)
+from .sources import FileBehindVariables, config_file
 
-DEFAULT_PORT = 11434
 MIB = 1024 * 1024
 
 MOST_PARALLEL = 240
 """Requests that a model can be asked to answer at a time: llama.cpp knows 256 sequences, and some
 of them keep what finished requests have computed."""
-
-
-def _either(ours: str, ollamas: str) -> AliasChoices:
-    """The names under which a setting is looked up: ours first, then Ollama's, then the file's."""
-    return AliasChoices(ours, ollamas, ours.removeprefix("PRONK_").lower())
-
-
-def _home() -> Path:
-    """The user's home directory, or `/` for a user who has none, as in many a container."""
-    try:
-        return Path.home()
-    except RuntimeError:
-        return Path("/")
-
-
-def _path(value: object) -> object:
-    if isinstance(value, dict):
-        raise ValueError('is a directory; what belongs to one model stands in [model."its name"]')
-    if not isinstance(value, (str, Path)):
-        return value
-    try:
-        path = Path(value).expanduser().absolute()
-    except RuntimeError:
-        raise ValueError("there is no such user; write the path in full") from None
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:  # it goes into messages and configuration files
-        raise ValueError("the path is not valid UTF-8") from None
-    return path
-
-
-def _switch(value: object) -> object:
-    """`on`, `off` or `auto` from these words, and from what Ollama takes for a truth value."""
-    text = str(value).strip().lower()
-    if text in ("1", "t", "true", "y", "yes"):
-        return FlashAttention.ON
-    return FlashAttention.OFF if text in ("0", "f", "false", "n", "no") else text
-
-
-def _lower(value: object) -> object:
-    return value.strip().lower() if isinstance(value, str) else value
-
-
-Directory = Annotated[Path, BeforeValidator(_path)]
-Size = Annotated[int, BeforeValidator(parse_size), Field(ge=1)]
-SizeOrNone = Annotated[int, BeforeValidator(parse_size), Field(ge=0, le=2**60)]
 
 
 class Settings(BaseSettings):
@@ -110,18 +63,18 @@ class Settings(BaseSettings):
     )
 
     host: str = Field(
-        f"127.0.0.1:{DEFAULT_PORT}", validation_alias=_either("PRONK_HOST", "OLLAMA_HOST")
+        f"127.0.0.1:{DEFAULT_PORT}", validation_alias=either("PRONK_HOST", "OLLAMA_HOST")
     )
     """Address and port to listen on, for example `0.0.0.0:11434`. There is no authentication yet:
     listen beyond loopback only in a network you trust. Falls back to OLLAMA_HOST."""
 
     models: Directory = Field(
-        _home() / ".pronk" / "models", validation_alias=_either("PRONK_MODELS", "OLLAMA_MODELS")
+        home() / ".pronk" / "models", validation_alias=either("PRONK_MODELS", "OLLAMA_MODELS")
     )
     """The model library, in Ollama's layout on disk: an existing Ollama directory works as it is.
     Falls back to OLLAMA_MODELS."""
 
-    state: Directory = _home() / ".pronk" / "state"
+    state: Directory = home() / ".pronk" / "state"
     """Directory for sockets, locks and logs, kept at mode 0700. Its path is limited to about 75
     bytes, because a Unix socket's path ends at 107. One running server per directory."""
 
@@ -145,13 +98,14 @@ class Settings(BaseSettings):
     keys: Directory | None = None
     """Directory of the keys with which hosts know each other, made by `pronk keys create`. Default:
     the folder `keys` in PRONK_STATE."""
+
     devices: Annotated[str, BeforeValidator(canonical)] = ""
     """Simulated devices that compute on the CPU, for tests, as a JSON list:
     `[{"name":"sim0","memory":"8GiB"},{"name":"sim1","memory":"8GiB"}]`. They take the place of the
     GPUs that are there; empty for those."""
 
     gpu_overhead: SizeOrNone = Field(
-        0, validation_alias=_either("PRONK_GPU_OVERHEAD", "OLLAMA_GPU_OVERHEAD")
+        0, validation_alias=either("PRONK_GPU_OVERHEAD", "OLLAMA_GPU_OVERHEAD")
     )
     """Bytes of memory on each GPU that no model may take. Falls back to OLLAMA_GPU_OVERHEAD."""
 
@@ -162,7 +116,7 @@ class Settings(BaseSettings):
         0,
         ge=0,
         le=MOST_PARALLEL,
-        validation_alias=_either("PRONK_NUM_PARALLEL", "OLLAMA_NUM_PARALLEL"),
+        validation_alias=either("PRONK_NUM_PARALLEL", "OLLAMA_NUM_PARALLEL"),
     )
     """Requests that each loaded model answers at a time, each with the whole context; 0 for as many
     as there is memory for, at most 16. What does not fit into memory is lowered. A model's own
@@ -180,16 +134,16 @@ class Settings(BaseSettings):
     """Most tokens that one step of the engine computes: more reads long prompts faster, and takes
     more memory. A model's own `num_batch` parameter wins."""
 
-    flash_attention: Annotated[FlashAttention, BeforeValidator(_switch)] = Field(
+    flash_attention: Annotated[FlashAttention, BeforeValidator(switch)] = Field(
         FlashAttention.AUTO,
-        validation_alias=_either("PRONK_FLASH_ATTENTION", "OLLAMA_FLASH_ATTENTION"),
+        validation_alias=either("PRONK_FLASH_ATTENTION", "OLLAMA_FLASH_ATTENTION"),
     )
     """`on`, `off`, or `auto` for where model and device can: attention in blocks, which takes less
     memory. Falls back to OLLAMA_FLASH_ATTENTION, whose 1 and 0 are understood."""
 
-    kv_cache_type: Annotated[CacheType, BeforeValidator(_lower)] = Field(
+    kv_cache_type: Annotated[CacheType, BeforeValidator(lower)] = Field(
         CacheType.F16,
-        validation_alias=_either("PRONK_KV_CACHE_TYPE", "OLLAMA_KV_CACHE_TYPE"),
+        validation_alias=either("PRONK_KV_CACHE_TYPE", "OLLAMA_KV_CACHE_TYPE"),
     )
     """How the KV cache is stored: `f16`, or `q8_0` for half and `q4_0` for a quarter of the memory
     with a little or more loss in quality; these two need flash attention. Falls back to
@@ -208,7 +162,7 @@ class Settings(BaseSettings):
     second."""
 
     keep_alive: float = Field(
-        300.0, validation_alias=_either("PRONK_KEEP_ALIVE", "OLLAMA_KEEP_ALIVE")
+        300.0, validation_alias=either("PRONK_KEEP_ALIVE", "OLLAMA_KEEP_ALIVE")
     )
     """How long a model stays loaded after its last request: seconds or `5m`, `1h30m`; negative
     for ever; 0 unloads at once. A request's `keep_alive` wins. Falls back to OLLAMA_KEEP_ALIVE."""
@@ -217,13 +171,13 @@ class Settings(BaseSettings):
         4096,
         ge=8,
         le=2**24,
-        validation_alias=_either("PRONK_CONTEXT_LENGTH", "OLLAMA_CONTEXT_LENGTH"),
+        validation_alias=either("PRONK_CONTEXT_LENGTH", "OLLAMA_CONTEXT_LENGTH"),
     )
     """Context in tokens that a model is loaded with when the request names none; never more than
     the model was trained for. Falls back to OLLAMA_CONTEXT_LENGTH."""
 
     max_queue: int = Field(
-        512, ge=1, le=1_000_000, validation_alias=_either("PRONK_MAX_QUEUE", "OLLAMA_MAX_QUEUE")
+        512, ge=1, le=1_000_000, validation_alias=either("PRONK_MAX_QUEUE", "OLLAMA_MAX_QUEUE")
     )
     """Requests that may wait. Beyond it, the newest one of the caller who has the most waiting for
     its weight is answered 503 with Retry-After. Falls back to OLLAMA_MAX_QUEUE."""
@@ -255,13 +209,13 @@ class Settings(BaseSettings):
     """Connections over which one file of a model is fetched from its registry."""
 
     sched_spread: bool = Field(
-        False, validation_alias=_either("PRONK_SCHED_SPREAD", "OLLAMA_SCHED_SPREAD")
+        False, validation_alias=either("PRONK_SCHED_SPREAD", "OLLAMA_SCHED_SPREAD")
     )
     """Whether a model is spread over all GPUs even where one has room for it. Falls back to
     OLLAMA_SCHED_SPREAD."""
 
     load_timeout: float = Field(
-        300.0, gt=0, validation_alias=_either("PRONK_LOAD_TIMEOUT", "OLLAMA_LOAD_TIMEOUT")
+        300.0, gt=0, validation_alias=either("PRONK_LOAD_TIMEOUT", "OLLAMA_LOAD_TIMEOUT")
     )
     """Longest time a model may take to load, in seconds or as `5m`; beyond it the worker is ended
     and the requests get an error. Falls back to OLLAMA_LOAD_TIMEOUT."""
@@ -278,7 +232,7 @@ class Settings(BaseSettings):
     """Longest time in seconds (or `5m`) that a process which is drained lets its streams finish.
     What is left then goes on in another worker; a frontend ends it with an error."""
 
-    origins: str = Field("", validation_alias=_either("PRONK_ORIGINS", "OLLAMA_ORIGINS"))
+    origins: str = Field("", validation_alias=either("PRONK_ORIGINS", "OLLAMA_ORIGINS"))
     """Comma-separated browser origins that may call the API besides loopback ones, `*` as a wild
     card: `https://chat.example.org,http://10.0.0.*`. Falls back to OLLAMA_ORIGINS."""
 
@@ -389,7 +343,7 @@ class Settings(BaseSettings):
 
     def limits_of(self, model: str) -> ModelLimits:
         """What `model_limits` says of a model, by any name that means it."""
-        return self.model_limits.get(parse_name(model).canonical, _NO_LIMITS)
+        return self.model_limits.get(parse_name(model).canonical, NO_LIMITS)
 
     @classmethod
     def settings_customise_sources(
@@ -414,147 +368,6 @@ class Settings(BaseSettings):
         return tuple(sources)
 
     @classmethod
-    def file_source(cls, config: Path) -> SettingsFile:
+    def file_source(cls, config: Path) -> FileBehindVariables:
         """What reads the file."""
-        return SettingsFile(cls, config)
-
-
-class SettingsFile(TomlConfigSettingsSource):
-    """The file without what variables set: a table is not mixed from both."""
-
-    def __call__(self) -> dict[str, Any]:
-        """What it says."""
-        given = super().__call__()
-        return {
-            key: value
-            for key, value in given.items()
-            if not ((name := _field_of(key)) and is_in_environment(name))
-        }
-
-
-_NO_LIMITS = ModelLimits()
-
-
-def split_host(value: str) -> tuple[str, int]:
-    """Address and port from every form that OLLAMA_HOST has: `host`, `:port`, `[::1]:port`, a URL.
-
-    Raises ValueError when the port is no port or the address is empty of meaning.
-    """
-    text = value.strip().strip("'\"")
-    scheme, separator, rest = text.partition("://")
-    if not separator:
-        scheme, rest = "", text
-    if scheme not in ("", "http"):
-        raise ValueError(f"has the scheme {scheme!r}; only http is served")
-    try:
-        bare = ipaddress.ip_address(rest)
-    except ValueError:
-        parts = urlsplit("//" + rest)
-        port = parts.port  # raises ValueError beyond 65535
-        address = parts.hostname or "127.0.0.1"
-    else:
-        port, address = None, str(bare)
-    if port is None:
-        port = 80 if scheme else DEFAULT_PORT
-    return address, port
-
-
-def config_file() -> Path | None:
-    """The file that PRONK_CONFIG names, as an absolute path; None where it names none."""
-    named = os.environ.get("PRONK_CONFIG")
-    try:
-        return Path(named).expanduser().absolute() if named else None
-    except RuntimeError:  # of a user who does not exist
-        return Path(named or "")
-
-
-def variables_of(name: str) -> list[str]:
-    """The environment variables that set a field, the one that wins first."""
-    alias = Settings.model_fields[name].validation_alias
-    choices = alias.choices if isinstance(alias, AliasChoices) else [f"PRONK_{name.upper()}"]
-    return [str(choice) for choice in choices if str(choice).isupper()]
-
-
-def key_of(name: str) -> str:
-    """What a field is called in the file: its own name, or that of its tables."""
-    alias = Settings.model_fields[name].validation_alias
-    return str(alias.choices[-1]) if isinstance(alias, AliasChoices) else name
-
-
-def _field_of(key: str) -> str | None:
-    """The field that is called so, by us, in the file or in the environment."""
-    names = (n for n in Settings.model_fields if key in (n, key_of(n), *variables_of(n)))
-    return next(names, None)
-
-
-def is_in_environment(name: str) -> bool:
-    """Whether a variable sets a field, and so the file does not."""
-    names = {variable.lower() for variable in variables_of(name)}
-    return any(value for variable, value in os.environ.items() if variable.lower() in names)
-
-
-def load_settings(kind: type[Settings] = Settings, **overrides: Any) -> Settings:
-    """The settings of this process. Any but the store and the command line wants those of
-    `withheld`.
-
-    Raises `PronkError` with one line that names the variable, or the file and its key, and what is
-    wrong with its value.
-    """
-    config = config_file()
-    if config and not config.is_file():
-        raise PronkError(Code.INVALID_REQUEST, f"PRONK_CONFIG: there is no file {config}")
-    try:
-        return kind(**overrides)
-    except ValidationError as error:
-        raise PronkError(Code.INVALID_REQUEST, _first_problem(error, overrides)) from None
-    except SettingsError as error:  # of a variable that has to hold JSON
-        wrong = _SOURCE_FIELD.search(str(error))
-        name = variables_of(wrong[1])[0] if wrong else "the environment"
-        raise PronkError(
-            Code.INVALID_REQUEST, f"{name} is not valid JSON: {error.__cause__ or error}"
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PronkError(Code.INVALID_REQUEST, f"{config} is not valid TOML: {error}") from None
-    except OSError as error:
-        raise PronkError(
-            Code.INVALID_REQUEST, f"PRONK_CONFIG={config}: {error.strerror or error}"
-        ) from None
-
-
-_SOURCE_FIELD = re.compile(r'field "(\w+)"')
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_LONGEST_SHOWN = 300
-
-
-def _first_problem(error: ValidationError, overrides: dict[str, Any]) -> str:
-    problem = error.errors()[0]
-    place = [_shown(part) for part in problem["loc"]] or ["settings"]
-    first = place[0]
-    field = _field_of(first)
-    message = problem["msg"].removeprefix("Value error, ")
-    # Part of what is said of a registry is secret, and any part of it may be in the wrong place.
-    given = "…" if field == "registries" else _shown(problem["input"])
-    if field and not ({field, *variables_of(field)} & overrides.keys()):
-        own = is_in_environment(field)
-    else:
-        own = first in overrides
-    if (config := config_file()) and not own:
-        if field:
-            place[0] = key_of(field)
-        where = ".".join(part if _BARE_KEY.fullmatch(part) else f'"{part}"' for part in place)
-        where = f"{config}: {where}"
-        equals = " = "
-    else:
-        where = ".".join([variables_of(field)[0] if field else first, *place[1:]])
-        equals = "="
-    if problem["type"] == "extra_forbidden":
-        return f"{where}: there is no such setting; see `pronk settings`"
-    return f"{where}{equals}{given}: {message}"
-
-
-def _shown(value: object) -> str:
-    """A value on one line of text, which it may not be."""
-    text = str(value)
-    if len(text) > _LONGEST_SHOWN:
-        text = text[:_LONGEST_SHOWN] + "…"
-    return "".join(mark if mark.isprintable() else ascii(mark)[1:-1] for mark in text)
+        return FileBehindVariables(cls, config)
