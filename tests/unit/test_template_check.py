@@ -12,10 +12,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from pronk.frontend.cli.app import app
-from pronk.workers.conversation.formats import Format, Markers, check
-from pronk.workers.conversation.formats.description import Calls
-from support.chat_templates import GO_CHATML, HERMES, PLAIN, TAGGED
+from pronk.workers.conversation.formats import check
+from pronk.workers.conversation.formats.description import Calls, Format, Markers
+from support.answers import BY_NAME
 from support.played_api import PlayedApi, played_api
+
+HERMES, TAGGED, PLAIN, GO_CHATML = (
+    BY_NAME[name].source for name in ("hermes", "tagged", "plain", "go chatml")
+)
 
 
 @pytest.fixture(scope="module")

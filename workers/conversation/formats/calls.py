@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from .description import Calls, Markers, Syntax
 from .items import Item, find_item
-from .probing import FIRST, SECOND, TYPED, common_end, common_start
+from .probing import ANSWERED, CONTENT, FIRST, SECOND, TYPED, common_end, common_start
 
 _DIGITS = re.compile(r"(\d+)")
 
@@ -83,6 +83,31 @@ def read_calls(
             parameter = replace(parameter, other_middle=other)
         calls = replace(calls, parameter=parameter)
     return (calls, lead) if _readable(calls) else None
+
+
+def read_joints(calls: Calls, content: Markers, said: str) -> tuple[Calls, tuple[str, ...]]:
+    """What an answer has between its text and its calls, that is neither of them.
+
+    `said` is an answer with both, or nothing. The calls come back without what turned out to stand
+    around the text.
+    """
+    at, name = said.find(CONTENT), said.find(FIRST.name)
+    if not 0 <= at < name:
+        return calls, ()
+    behind = at + len(CONTENT)
+    opening = (calls.section.start + calls.each.start).strip()
+    before = said[:at].strip()
+    gap = said[behind:name].strip()
+    rest = opening.removeprefix(before).strip()
+    if before and rest and opening.startswith(before) and gap.startswith(rest):
+        section, each = replace(calls.section, start=""), replace(calls.each, start="")
+        return replace(calls, section=section, each=each), (before, rest)
+    first = (opening.split() or [""])[0]
+    start = said.rfind(first, behind, name) if first else -1
+    between = said[behind:start].strip() if start >= 0 else ""
+    between = between.removeprefix(content.end.strip())
+    # Only what is a marker by its looks: words are never taken away from a text.
+    return calls, tuple(chunk for chunk in between.split() if ANSWERED.match(chunk))
 
 
 def _pair(text: str) -> tuple[Item, Item] | None:

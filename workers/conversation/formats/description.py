@@ -105,6 +105,8 @@ class Format:
     content: Markers = field(default_factory=Markers)
     """Around the text for the reader."""
     calls: Calls | None = None
+    silent: tuple[str, ...] = ()
+    """Other markers that are not shown: what stands between the parts of an answer."""
     lead: str = ""
     """The end of the prompt where that is the beginning of a marker already."""
     end: str = ""
@@ -119,7 +121,8 @@ class Format:
     @property
     def plain(self) -> bool:
         """Whether all of an answer is text for the reader."""
-        return not (self.reasoning or self.calls or self.harmony or self.content != Markers())
+        marked = self.content != Markers() or self.silent
+        return not (self.reasoning or self.calls or self.harmony or marked)
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -138,7 +141,7 @@ class Format:
         """Every text that an answer is read by. Where one is, or has in it, a control token of
         the model, that token has to reach the parser as text.
         """
-        texts = [self.lead, self.content.start, self.content.end]
+        texts = [self.lead, self.content.start, self.content.end, *self.silent]
         if self.reasoning:
             texts += [self.reasoning.start, self.reasoning.end]
         if calls := self.calls:
@@ -165,6 +168,7 @@ class Format:
             reasoning = values["reasoning"]
             values["reasoning"] = Reasoning(**reasoning | {"opens": tuple(reasoning["opens"])})
         values["content"] = Markers(**values["content"])
+        values["silent"] = tuple(values["silent"])
         if values["calls"] is not None:
             values["calls"] = _calls(values["calls"])
         return cls(**values)

@@ -55,6 +55,7 @@ class AnswerParser:
         self._end = form.reasoning.end.strip() if form.reasoning else ""
         self._start = form.reasoning.start.strip() if form.reasoning else ""
         self._thinks = self._repeats = opened and bool(self._end)
+        self._silent = form.silent
         self._know(_markers(form, self._calls))
         lead = form.lead.strip()
         self._text = lead if lead in self._markers and not self._thinks else ""
@@ -184,7 +185,7 @@ class AnswerParser:
         if means is _Means.REASONING and not at_start:
             return None
         if means is _Means.SILENT and marker == self._end and not at_start:
-            return None
+            return means if marker in self._silent else None
         return means
 
     def _act(self, means: _Means, before: str, marker: str, after: str, said: list[Said]) -> None:
@@ -288,7 +289,7 @@ def _markers(form: Format, calls: Calls | None) -> dict[str, _Means]:
     if form.reasoning:
         markers[form.reasoning.start.strip()] = _Means.REASONING
         markers.setdefault(form.reasoning.end.strip(), _Means.SILENT)
-    for text in (form.content.start, form.content.end):
+    for text in (form.content.start, form.content.end, *form.silent):
         if text.strip():
             markers.setdefault(_whole(text), _Means.SILENT)
     if calls:
