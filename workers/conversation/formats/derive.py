@@ -8,7 +8,7 @@ few that say nothing of it either.
 from __future__ import annotations
 
 from ..rendering import Rendering
-from .calls import read_calls, read_joints, without_content
+from .calls import read_calls, read_joints, without_content, without_role
 from .description import Format, Markers, Reasoning
 from .harmony import is_harmony
 from .instructions import instructed
@@ -79,6 +79,8 @@ def _derive(probing: Probing) -> Format:
         if content.end and content.end == end_of_turn:
             end_of_turn = _next_end(plain, end_of_turn)
         calls = without_content(calls, content) if calls and not lead else calls
+        if calls and (bare := without_role(calls, content, lead)):
+            calls, content, lead = bare, Markers(), ""
     both = probing.answer(CONTENT, calls=(FIRST,), tools=tools) if calls else None
     said = up_to_end(both.text, end_of_turn, CONTENT, FIRST.name) if both else ""
     silent: tuple[str, ...] = ()

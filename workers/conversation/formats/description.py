@@ -90,11 +90,19 @@ class Calls:
     constants: tuple[tuple[str, str], ...] = ()
     """OBJECT: keys whose value is always the same text, such as `type`."""
     fields: tuple[str, ...] = ()
-    """NAMED, TAGGED: what stands before the arguments: `name`, and perhaps `id` and `index`."""
+    """NAMED, TAGGED: what stands before the arguments: `name`, perhaps twice, `id` and `index`."""
     between: tuple[str, ...] = ()
     """The text behind each of these."""
+    quote: str = ""
+    """NAMED: what stands around texts in arguments whose keys are bare. Empty where they are JSON.
+    """
     parameter: Parameter | None = None
     """TAGGED: how one argument is written."""
+
+    @property
+    def is_announced(self) -> bool:
+        """Whether a marker stands before calls, so that they can be told from text."""
+        return bool(self.section.start.strip() or self.each.start.strip())
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +154,7 @@ class Format:
             texts += [self.reasoning.start, self.reasoning.end]
         if calls := self.calls:
             texts += [calls.section.start, calls.section.end, calls.each.start, calls.each.end]
-            texts += [calls.separator, *calls.between]
+            texts += [calls.separator, *calls.between, calls.quote]
             if parameter := calls.parameter:
                 texts += [parameter.start, parameter.middle, parameter.end, parameter.separator]
                 texts += [parameter.other_middle]
