@@ -82,7 +82,7 @@ def _derive(probing: Probing) -> Format:
         if calls and (bare := without_role(calls, content, lead)):
             calls, content, lead = bare, Markers(), ""
     both = probing.answer(CONTENT, calls=(FIRST,), tools=tools) if calls else None
-    said = up_to_end(both.text, end_of_turn, CONTENT, FIRST.name) if both else ""
+    said = up_to_end(both.text, end_of_turn, (CONTENT,), (FIRST.name,)) if both else ""
     silent: tuple[str, ...] = ()
     if calls and calls.rendered:
         calls, silent = read_joints(calls, content, said)

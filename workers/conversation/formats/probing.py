@@ -140,9 +140,17 @@ class Probing:
         return self._known[key]
 
 
-def up_to_end(text: str, end: str, *parts: str) -> str:
-    """A text up to the first `end` behind all of these parts, which stand in it in any order."""
-    behind = max((text.find(part) + len(part) for part in parts if part in text), default=0)
+def up_to_end(text: str, end: str, texts: Sequence[str], calls: Sequence[str]) -> str:
+    """A message up to the `end` behind all of its `texts` and the names of its `calls`.
+
+    Parts of a message may end so each, but text behind a call that does is another message.
+    """
+    parts = [(text.find(each), each) for each in (*texts, *calls) if each]
+    behind, called = 0, False
+    for at, each in sorted(part for part in parts if part[0] >= 0):
+        if called and each in texts and end and end in text[behind:at]:
+            break
+        behind, called = at + len(each), called or each in calls
     at = text.find(end, behind) if end else -1
     return text if at < 0 else text[:at]
 

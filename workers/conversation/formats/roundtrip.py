@@ -182,8 +182,9 @@ def _written(case: Case, form: Format, rendering: Rendering) -> Iterator[tuple[s
                     text = whole[cut:]
                     if _QUESTION in text:  # tools are shown beside the last question only
                         continue
-                    parts = (case.content, *(call.name for call in case.calls))
-                    yield whole[:cut], up_to_end(text, form.end, case.thinking, *parts)
+                    names = [call.name for call in case.calls]
+                    texts = (case.thinking, case.content)
+                    yield whole[:cut], up_to_end(text, form.end, texts, names)
 
 
 def _missing(case: Case, form: Format, prompt: str, text: str) -> str:
