@@ -17,8 +17,11 @@ _RENDERINGS = 64
 USER, LATER, CONTENT, THOUGHT, RESULT = "qzuser", "qzlater", "qzcontent", "qzthought", "qzresult"
 """Texts that no template has."""
 
-ANSWERED = re.compile(r"<[^<>\n]{1,80}>|\[/?[A-Z][A-Z_]{2,}\]")
-"""A piece of text that is a marker by its looks, so that no cut goes through it."""
+ANSWERED = re.compile(
+    r"<\|(?:open|close)\|>[^<>\n]{1,80}<\|\w{1,20}\|>|<[^<>\n]{1,80}>|\[/?[A-Z][A-Z_]{2,}\]"
+)
+"""A piece of text that is a marker by its looks, so that no cut goes through it. Tokens that say
+that they open and close something make one with the name between them and the next token."""
 
 
 @dataclass(frozen=True, slots=True)

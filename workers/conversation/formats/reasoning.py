@@ -10,6 +10,10 @@ from .probing import ANSWERED, CONTENT, FIRST, THOUGHT, Probing, common_start
 
 _PAIR = re.compile(r"<([^<>/\s|]{1,60})>\s{0,9}</\1>")
 _PHRASE = re.compile(r"\bafter ['\"]([^'\"\n]{3,60}:)['\"]")
+_OPPOSITES = (
+    *(("START", "END"), ("start", "end"), ("begin", "end"), ("BEGIN", "END")),
+    *(("<|open|>", "<|close|>"),),
+)
 _EMPTY = re.compile(
     rf"(?P<start>{ANSWERED.pattern})(?P<word>[a-z]{{0,30}})\s*(?P<end>{ANSWERED.pattern})\s*\Z"
 )
@@ -129,7 +133,7 @@ def closing_of(marker: str) -> str:
         return f"{found[1]}/{found[2]}{found[3]}"
     if found := re.fullmatch(r"<\|([^<>|]+)>", marker):
         return f"<{found[1]}|>"
-    for start, end in (("START", "END"), ("start", "end"), ("begin", "end"), ("BEGIN", "END")):
+    for start, end in _OPPOSITES:
         if start in marker:
             return marker.replace(start, end)
     return ""
