@@ -9,7 +9,7 @@ from contextlib import closing
 from functools import partial
 
 from pronk.workers.conversation.analysis import analysed
-from pronk.workers.conversation.formats import AnswerParser
+from pronk.workers.conversation.formats.parser import AnswerParser
 from pronk.workers.conversation.specials import Guard, Special
 from pronk.workers.conversation.template import ChatTemplate
 from pronk.workers.conversation.turns import Turn

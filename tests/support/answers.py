@@ -6,18 +6,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from pronk.workers.conversation.formats import AnswerParser, Call, Format, Said, derive
-from pronk.workers.conversation.formats.check import renderings_of
-from pronk.workers.conversation.formats.probing import Rendering
-from pronk.workers.conversation.formats.said import joined
-from support.chat_templates import FAMILIES
+from pronk.workers.conversation.analysis import ways_of
+from pronk.workers.conversation.formats.derive import derive
+from pronk.workers.conversation.formats.description import Format
+from pronk.workers.conversation.formats.parser import AnswerParser
+from pronk.workers.conversation.formats.said import Call, Said, joined
+from pronk.workers.conversation.rendering import Rendering
+from support.chat_templates import WAYS
 
-BY_NAME = {family.name: family for family in FAMILIES}
+BY_NAME = {family.name: family for family in WAYS}
 
 
+@cache
 def renderings(name: str) -> tuple[Rendering, ...]:
-    family = BY_NAME[name]
-    return renderings_of(family.source, bos="<s>", eos="</s>")
+    return renderings_of(BY_NAME[name].source)
+
+
+def renderings_of(source: str) -> tuple[Rendering, ...]:
+    return ways_of(source, bos="<s>", eos="</s>")[1]
 
 
 @cache

@@ -83,6 +83,23 @@ FORMATS = {
             between=(" to=", "<|a|>"),
         )
     ),
+    "loose": Format(
+        calls=Calls(
+            Syntax.NAMED,
+            each=Markers("<|b|>call:", "<|e|>"),
+            fields=("name",),
+            between=("",),
+            quote="<|q|>",
+        )
+    ),
+    "named twice": Format(
+        calls=Calls(
+            Syntax.NAMED,
+            each=Markers("<|b|>", "<|e|>"),
+            fields=("name", "name"),
+            between=("<|a|>f=", ">"),
+        )
+    ),
     "tagged": Format(
         _THINK,
         calls=Calls(
@@ -114,7 +131,7 @@ FORMATS = {
     ),
 }
 
-_CLOSERS = ("</parameter>", "</p>", "<|end|>", "</think>")
+_CLOSERS = ("<|q|>", "</parameter>", "</p>", "<|end|>", "</think>")
 
 OPENINGS = {
     "marked": ("Well, <tool_call>", "<tool_call>\n{", "<think>so</think>\n\n<tool_call>"),
@@ -127,6 +144,8 @@ OPENINGS = {
     "named": ("Yes: <|cs|>", "<|b|>"),
     "named, open": ("[TOOL_CALLS]",),
     "identified": ("<|b|>",),
+    "loose": ("<|b|>call:", "So <|b|>call"),
+    "named twice": ("<|b|>",),
     "tagged": ("<tool_call>\n<function", "No. <tool_call>"),
     "tagged, typed": ("<calls>", '<calls><invoke name="'),
     "python": ("Now <|cs|>[",),

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pronk.workers.conversation.formats import Format, Markers, Reasoning, derive
 from pronk.workers.conversation.formats.check import check_template
-from pronk.workers.conversation.formats.description import Parameter, Syntax
-from pronk.workers.conversation.formats.probing import FIRST, HuggingFace, Probing
+from pronk.workers.conversation.formats.derive import derive
+from pronk.workers.conversation.formats.description import (
+    Format,
+    Markers,
+    Parameter,
+    Reasoning,
+    Syntax,
+)
+from pronk.workers.conversation.formats.probing import FIRST, Probing
 from pronk.workers.conversation.formats.roundtrip import CASES, Outcome, round_trip
-from pronk.workers.conversation.jinja import Complaint, Renderer
-from support.answers import form_of, renderings
-from support.chat_templates import FAMILIES, HERMES, Family
+from pronk.workers.conversation.jinja import Complaint
+from pronk.workers.conversation.rendering import JinjaRendering
+from pronk.workers.conversation.template import ChatTemplate
+from pronk.workers.conversation.traits import TAKES_ALL
+from support.answers import BY_NAME, form_of, renderings, renderings_of
+from support.chat_templates import WAYS, Family
 
 SYNTAXES = {
     "hermes": Syntax.OBJECT,
@@ -59,7 +69,7 @@ SYNTAXES = {
 """What each template was written to be."""
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize("family", WAYS, ids=lambda family: family.name)
 def test_what_a_template_writes_comes_back_in_pieces_of_every_size(family: Family):
     results = round_trip(form_of(family.name), *renderings(family.name))
     assert [each.case for each in results] == [case.name for case in CASES]
@@ -74,7 +84,7 @@ def test_the_syntax_of_calls_is_recognized(name: str):
     assert (calls and calls.syntax) == SYNTAXES[name]
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize("family", WAYS, ids=lambda family: family.name)
 def test_a_format_is_plain_data(family: Family):
     form = form_of(family.name)
     assert Format.from_json(json.loads(json.dumps(form.to_json()))) == form
@@ -211,30 +221,26 @@ def test_tools_that_a_template_does_not_show_are_no_capability():
 
 
 def test_a_template_that_refuses_everything_has_no_format():
-    rendering = HuggingFace(Renderer("{{ raise_exception('never') }}"))
-    assert derive(*rendering.ways()) == Format()
+    assert derive(*renderings_of("{{ raise_exception('never') }}")) == Format()
     assert check_template({"source": "{{ raise_exception('never') }}"}) == {"broken": "never"}
 
 
 def test_a_template_is_rendered_a_bounded_number_of_times():
-    class Counting(HuggingFace):
-        __slots__ = ()
-        count = 0
+    template = ChatTemplate(BY_NAME["hermes"].source, bos="", eos="")
+    count = 0
 
-        def render(self, *arguments, **options):
-            Counting.count += 1
-            return HuggingFace.render(self, *arguments, **options)
+    def counting(*arguments: Any, **options: Any) -> str:
+        nonlocal count
+        count += 1
+        return template.text(*arguments, **options)
 
-    derive(Counting(Renderer(HERMES)))
-    assert 5 < Counting.count <= 64
+    derive(JinjaRendering(counting, TAKES_ALL))
+    assert 5 < count <= 64
 
-    class Moody(HuggingFace):
-        __slots__ = ()
+    def moody(*arguments: Any, **options: Any) -> str:
+        raise Complaint("no")
 
-        def render(self, *arguments, **options):
-            raise Complaint("no")
-
-    probing = Probing(Moody(Renderer("")))
+    probing = Probing(JinjaRendering(moody, TAKES_ALL))
     assert probing.prompt() is None
     assert probing.answer(calls=(FIRST,)) is None
 
@@ -247,7 +253,7 @@ def test_markers_name_what_has_to_be_seen_as_text():
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.sampled_from(FAMILIES),
+    st.sampled_from(WAYS),
     st.lists(
         st.tuples(st.floats(0, 1), st.integers(0, 9), st.sampled_from("<{[ '\"}")), max_size=3
     ),
@@ -284,7 +290,7 @@ CHANNELS = """\
 
 
 def test_messages_on_channels():
-    ways = HuggingFace(Renderer(CHANNELS)).ways()
+    ways = renderings_of(CHANNELS)
     form = derive(*ways)
     assert form.harmony
     assert form.capabilities == ("tools", "thinking")

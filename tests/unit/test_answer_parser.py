@@ -12,16 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pronk.workers.conversation.formats import (
-    AnswerParser,
-    Call,
-    Content,
-    Format,
-    Said,
-    Thinking,
-)
-from pronk.workers.conversation.formats.description import Calls, Syntax
-from pronk.workers.conversation.formats.said import joined
+from pronk.workers.conversation.formats.description import Calls, Format, Syntax
+from pronk.workers.conversation.formats.parser import AnswerParser
+from pronk.workers.conversation.formats.said import Call, Content, Said, Thinking, joined
 from pronk.workers.conversation.formats.writing import write_answer
 from support.answers import BY_NAME, calls, form_of, read
 

@@ -13,7 +13,7 @@ from pronk.protocol.errors import Code, PronkError
 from pronk.workers.conversation import analysis
 from pronk.workers.conversation.analysis import analysed, found_out
 from pronk.workers.conversation.choice import choose_template, request_template
-from pronk.workers.conversation.formats import Format
+from pronk.workers.conversation.formats.description import Format
 from pronk.workers.conversation.jinja import Broken
 from pronk.workers.conversation.turns import Turn
 from support import templates

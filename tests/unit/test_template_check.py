@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from pronk.workers.conversation.formats import Format, Markers, check
-from pronk.workers.conversation.formats.description import Calls
-from support.chat_templates import GO_CHATML, HERMES, PLAIN, TAGGED
+from pronk.workers.conversation.formats import check
+from pronk.workers.conversation.formats.description import Calls, Format, Markers
+from support.answers import BY_NAME
 from support.cli import pronk
 from support.played_api import PlayedApi
+
+HERMES, TAGGED, PLAIN, GO_CHATML = (
+    BY_NAME[name].source for name in ("hermes", "tagged", "plain", "go chatml")
+)
 
 
 def run(*arguments: str, stdin: str = "", status: int = 0) -> Result:

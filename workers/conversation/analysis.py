@@ -23,11 +23,11 @@ from . import confined
 from .confinement import main
 from .formats.derive import derive
 from .formats.description import Format
-from .formats.probing import GoRendering, HuggingFace, Rendering
 from .gotemplate import GoTemplateError
-from .jinja import Broken, Renderer
+from .jinja import Broken
 from .language import go_template
 from .probing import find_traits
+from .rendering import GoRendering, JinjaRendering, Rendering
 from .template import ChatTemplate, GoChatTemplate
 from .traits import TAKES_ALL, Traits
 
@@ -79,13 +79,21 @@ def analyse(source: str) -> dict[str, Any]:
 
     Raises `Broken` or `GoTemplateError`.
     """
+    traits, ways = ways_of(source, bos=BOS, eos=EOS)
+    found = {"traits": asdict(traits), "format": _format(*ways)}
+    return {**found, "insert": ways[0].fills}
+
+
+def ways_of(source: str, *, bos: str, eos: str) -> tuple[Traits, tuple[Rendering, ...]]:
+    """What a template takes, and the ways in which it may be rendered, the usual one first.
+
+    Raises `Broken` or `GoTemplateError`.
+    """
     if template := go_template(source):
-        chat = GoChatTemplate(template, source)
-        found = {"traits": asdict(TAKES_ALL), "format": _format(GoRendering(chat))}
-        return {**found, "insert": chat.fills}
-    traits = find_traits(source, ChatTemplate(source, bos=BOS, eos=EOS).text)
-    ways = HuggingFace(Renderer(source), BOS, EOS).ways()
-    return {"traits": asdict(traits), "format": _format(*ways), "insert": False}
+        return TAKES_ALL, (GoRendering(GoChatTemplate(template, source)),)
+    write = ChatTemplate(source, bos=bos, eos=eos).text
+    traits = find_traits(source, write)
+    return traits, JinjaRendering(write, traits).ways()
 
 
 def _format(*ways: Rendering) -> dict[str, Any]:

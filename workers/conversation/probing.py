@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
 
 from .go_chat import Think
 from .jinja import Broken, Complaint
+from .rendering import Write
 from .traits import Traits, adapted
 from .turns import Turn
-
-Render = Callable[[Sequence[Turn], Traits, Sequence[Mapping[str, Any]], Think], str]
-"""Renders turns, brought into the form that such a template takes. Raises `Complaint`, `Broken`."""
 
 _FIRST = "bcdfghjklmnpqrstvwxz"
 _words = random.SystemRandom().sample(_FIRST, 14)
@@ -56,9 +54,9 @@ _ANSWERED = Turn("tool", _RESULT, tool_name=_NAME, tool_call_id="call_1")
 _OFFERED = [_tool(_TOOL)]
 
 
-def find_traits(source: str, render: Render) -> Traits:
+def find_traits(source: str, write: Write) -> Traits:
     """What the template takes. Raises `Broken` where it cannot even write one question."""
-    probing = _Probing(render)
+    probing = _Probing(write)
     traits = _content(probing)
     if not probing.shows([Turn("system", _RULES), _USER], traits, _RULES, _ASKED):
         traits = replace(traits, system="none")
@@ -84,8 +82,8 @@ def find_traits(source: str, render: Render) -> Traits:
 
 
 class _Probing:
-    def __init__(self, render: Render) -> None:
-        self._render = render
+    def __init__(self, write: Write) -> None:
+        self._write = write
         self.reason: Complaint | Broken | None = None
         """Why the last one failed."""
 
@@ -99,7 +97,7 @@ class _Probing:
     ) -> str | None:
         """What the template writes, or None where it refuses or fails."""
         try:
-            return self._render(adapted(turns, traits), traits, tools, think)
+            return self._write(adapted(turns, traits), traits, tools, think)
         except (Complaint, Broken) as reason:
             self.reason = reason
             return None
@@ -134,7 +132,10 @@ def _calling(probing: _Probing, traits: Traits) -> Traits:
     words = (_NAME, _VALUE, _RESULT)
     talk = [_USER, _CALLING, _ANSWERED]
     ways = [
-        replace(traits, arguments_as_text=as_text, short_ids=short, null_content=null)
+        replace(
+            traits, empty_part=part, arguments_as_text=as_text, short_ids=short, null_content=null
+        )
+        for part in (False, True)[: 1 + traits.listed_content]
         for as_text, null, short in product((False, True), repeat=3)
     ]
     for way in ways:
@@ -163,6 +164,10 @@ def _refined(probing: _Probing, traits: Traits, tools: Sequence[Mapping[str, Any
         usual = probing.text(talk, traits, tools=tools)
         if without and usual and without != usual and _none_in(without) <= _none_in(usual):
             traits = replace(traits, null_content=True)
+    if not probing.shows([_USER, _CALLING], traits, _NAME, tools=tools):
+        named = replace(traits, named_ids=True)
+        if probing.shows([_USER, _CALLING], named, _NAME, _VALUE, tools=tools):
+            traits = named
     if traits.results and not probing.shows([_USER, _ANSWERED], traits, _RESULT, tools=tools):
         traits = replace(traits, lone_results=False)
     other = _called(_OTHER, _OTHER_VALUE, "call_2")

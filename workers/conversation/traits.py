@@ -33,6 +33,8 @@ class Traits:
     """Whether it refuses, or loses, an assistant's message before the first user's."""
     listed_content: bool = False
     """Whether it takes text only as `[{"type": "text", "text": …}]`."""
+    empty_part: bool = False
+    """Whether even no text is a part of such a list."""
     calls: bool = True
     """Whether it writes calls of tools."""
     results: bool = True
@@ -45,6 +47,8 @@ class Traits:
     """Whether it takes a call's arguments as JSON text and not as an object."""
     short_ids: bool = False
     """Whether a call's id must be nine letters and digits."""
+    named_ids: bool = False
+    """Whether it writes a call's id and not its name, so that the name must stand in the id."""
     null_content: bool = False
     """Whether a message with calls and no text has null as its content."""
     thinking_alone: bool = False
@@ -70,7 +74,7 @@ def adapted(turns: Iterable[Turn], traits: Traits, notation: Calls | None = None
     """The conversation in turns that a template takes. Calls that it does not write itself stand in
     the text, in the model's own `notation` where that is known.
     """
-    turns = _identified(turns, traits)
+    turns = identified(turns, traits)
     if not (traits.calls and traits.results):
         turns = [_plainly(turn, traits, notation) for turn in turns]
     if traits.system != "anywhere":
@@ -102,7 +106,7 @@ def messages_of(turns: Iterable[Turn], traits: Traits) -> list[dict[str, Any]]:
 def _message(turn: Turn, traits: Traits) -> dict[str, Any]:
     content: Any = turn.content
     if traits.listed_content:
-        content = [{"type": "text", "text": content}] if content else []
+        content = [{"type": "text", "text": content}] if content or traits.empty_part else []
     message: dict[str, Any] = {"role": turn.role, "content": content}
     if turn.thinking:
         message |= {"reasoning_content": turn.thinking, "thinking": turn.thinking}
@@ -148,7 +152,7 @@ def _arguments(call: Mapping[str, Any]) -> Any:
     return {} if arguments is None else arguments
 
 
-def _identified(turns: Iterable[Turn], traits: Traits) -> list[Turn]:
+def identified(turns: Iterable[Turn], traits: Traits) -> list[Turn]:
     """Every call with an id, and every result with that of its call and its tool's name.
 
     Results without an id belong to the first call of their tool that has no result yet, or where
@@ -163,8 +167,8 @@ def _identified(turns: Iterable[Turn], traits: Traits) -> list[Turn]:
             for call in turn.tool_calls:
                 came = str(call.get("id") or "")
                 id_ = came
-                if not came or (traits.short_ids and not _is_short(came)):
-                    id_ = f"call{count:0{_SHORT - 4}d}"
+                if not came or not _is_taken(came, _name(call), traits):
+                    id_ = _new_id(count, _name(call), traits)
                 count += 1
                 waiting.append((came, id_, _name(call)))
                 calls.append({**call, "id": id_})
@@ -181,6 +185,15 @@ def _identified(turns: Iterable[Turn], traits: Traits) -> list[Turn]:
                 count += 1
         changed.append(turn)
     return changed
+
+
+def _is_taken(id_: str, name: str, traits: Traits) -> bool:
+    """Whether a call of that name may have that id."""
+    return (not traits.short_ids or _is_short(id_)) and (not traits.named_ids or name in id_)
+
+
+def _new_id(count: int, name: str, traits: Traits) -> str:
+    return f"functions.{name}:{count}" if traits.named_ids else f"call{count:0{_SHORT - 4}d}"
 
 
 def _is_short(id_: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from .description import Calls, Markers, Syntax
 from .items import Item, find_item
-from .probing import FIRST, SECOND, TYPED, common_end, common_start
+from .probing import ANSWERED, CONTENT, FIRST, SECOND, TYPED, common_end, common_start
 
 _DIGITS = re.compile(r"(\d+)")
 
@@ -18,6 +18,18 @@ def without_content(calls: Calls, content: Markers) -> Calls:
     if not own or not start.startswith(own):
         return calls
     return replace(calls, section=Markers(start.removeprefix(own).lstrip(), calls.section.end))
+
+
+def without_role(calls: Calls, content: Markers, lead: str) -> Calls | None:
+    """Calls whose only marker is the one with which every message of the model begins, and the
+    prompt ends: they have none. None where it is not so.
+    """
+    marker = lead.strip()
+    markers = {marker, content.start.strip(), calls.each.start.strip()}
+    if not marker or len(markers) > 1 or calls.section.start.strip() or content.end.strip():
+        return None
+    bare = replace(calls, each=replace(calls.each, start=""), separator=marker)
+    return bare if _readable(bare) else None
 
 
 def read_calls(
@@ -65,6 +77,7 @@ def read_calls(
         id=alone.id,
         textual=alone.textual,
         constants=alone.constants,
+        quote=alone.quote,
     )
     calls = _listed(_whole_brackets(calls))
     if alone.syntax in (Syntax.NAMED, Syntax.TAGGED):
@@ -85,6 +98,31 @@ def read_calls(
     return (calls, lead) if _readable(calls) else None
 
 
+def read_joints(calls: Calls, content: Markers, said: str) -> tuple[Calls, tuple[str, ...]]:
+    """What an answer has between its text and its calls, that is neither of them.
+
+    `said` is an answer with both, or nothing. The calls come back without what turned out to stand
+    around the text.
+    """
+    at, name = said.find(CONTENT), said.find(FIRST.name)
+    if not 0 <= at < name:
+        return calls, ()
+    behind = at + len(CONTENT)
+    opening = (calls.section.start + calls.each.start).strip()
+    before = said[:at].strip()
+    gap = said[behind:name].strip()
+    rest = opening.removeprefix(before).strip()
+    if before and rest and opening.startswith(before) and gap.startswith(rest):
+        section, each = replace(calls.section, start=""), replace(calls.each, start="")
+        return replace(calls, section=section, each=each), (before, rest)
+    first = (opening.split() or [""])[0]
+    start = said.rfind(first, behind, name) if first else -1
+    between = said[behind:start].strip() if start >= 0 else ""
+    between = between.removeprefix(content.end.strip())
+    # Only what is a marker by its looks: words are never taken away from a text.
+    return calls, tuple(chunk for chunk in between.split() if ANSWERED.match(chunk))
+
+
 def _pair(text: str) -> tuple[Item, Item] | None:
     first = find_item(text, FIRST, SECOND)
     second = find_item(text, SECOND, FIRST, first.end) if first else None
@@ -100,7 +138,7 @@ def _up_to(text: str, end_of_turn: str) -> str:
 def _alike(text: str) -> str:
     """A text with every id and number the same, because they count the calls."""
     for call in (FIRST, SECOND):
-        text = text.replace(call.id, "0" * len(call.id))
+        text = text.replace(call.id, "0" * len(call.id)).replace(call.name, "0" * len(call.name))
     return _DIGITS.sub(lambda found: "0" * len(found[0]), text)
 
 
@@ -131,16 +169,18 @@ def _listed(calls: Calls) -> Calls:
 
 
 def _apart(text: str, other: str) -> list[tuple[str, str]]:
-    """A text divided where the id of the first call stands, or a number that counts the calls.
+    """A text divided where the id or the name of the first call stands, or a number that counts the
+    calls.
 
     `other` is the same for the second call. Each part has before it what stands there: nothing,
-    `id` or `index`.
+    `id`, `name` or `index`.
     """
     parts: list[tuple[str, str]] = []
     field = ""
-    pieces, others = text.split(FIRST.id), other.split(SECOND.id)
-    for number, piece in enumerate(pieces):
-        own = _DIGITS.split(piece)
+    pieces = re.split(f"({FIRST.id}|{FIRST.name})", text)
+    others = re.split(f"({SECOND.id}|{SECOND.name})", other)
+    for number in range(0, len(pieces), 2):
+        own = _DIGITS.split(pieces[number])
         theirs = _DIGITS.split(others[number]) if len(others) == len(pieces) else own
         start = own[0]
         for index in range(1, len(own), 2):
@@ -150,7 +190,8 @@ def _apart(text: str, other: str) -> list[tuple[str, str]]:
             else:
                 start += own[index] + own[index + 1]
         parts.append((field, start))
-        field = "id"
+        if number + 1 < len(pieces):
+            field = "id" if pieces[number + 1] == FIRST.id else "name"
     return parts
 
 
@@ -165,7 +206,9 @@ def _readable(calls: Calls) -> bool:
     """Whether there is something by which a call can be told from text."""
     if calls.syntax is Syntax.OBJECT:
         return True
-    if calls.section.start.strip() or calls.each.start.strip():
+    if calls.is_announced:
         ends = calls.each.end.strip() or calls.section.end.strip()
         return calls.syntax is not Syntax.TAGGED or bool(ends)
+    if calls.syntax is Syntax.NAMED:  # by a name that was declared, at an answer's beginning
+        return calls.fields == ("name",) and not calls.between[0].strip()
     return calls.syntax is Syntax.PYTHON and calls.listed

@@ -5,25 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from ....protocol.errors import PronkError
+from ..analysis import BOS, EOS, ways_of
 from ..gotemplate import GoTemplateError
-from ..jinja import Broken, Complaint, Renderer, check
-from ..language import go_template
-from ..template import GoChatTemplate
+from ..jinja import Broken, Complaint
+from ..rendering import GoRendering, Rendering
 from ..turns import Turn
 from .derive import derive
 from .description import Format
-from .probing import GoRendering, HuggingFace, Rendering
 from .roundtrip import TOOLS, Outcome, round_trip
 from .said import Call
 from .writing import write_answer
-
-
-def renderings_of(source: str, *, bos: str, eos: str) -> tuple[Rendering, ...]:
-    """The ways in which a template may be rendered. Raises `GoTemplateError` or `Broken`."""
-    if template := go_template(source):
-        return (GoRendering(GoChatTemplate(template, source)),)
-    check(source)
-    return HuggingFace(Renderer(source), bos, eos).ways()
 
 
 def check_template(order: dict[str, Any]) -> dict[str, Any]:
@@ -34,7 +25,7 @@ def check_template(order: dict[str, Any]) -> dict[str, Any]:
     """
     source = order["source"]
     try:
-        ways = renderings_of(source, bos=order.get("bos") or "<s>", eos=order.get("eos") or "</s>")
+        _, ways = ways_of(source, bos=order.get("bos") or BOS, eos=order.get("eos") or EOS)
     except (GoTemplateError, Broken) as error:
         return {"broken": str(error)}
     if reason := _refuses_everything(ways[0]):

@@ -7,7 +7,8 @@ few that say nothing of it either.
 
 from __future__ import annotations
 
-from .calls import read_calls, without_content
+from ..rendering import Rendering
+from .calls import read_calls, read_joints, without_content, without_role
 from .description import Format, Markers, Reasoning
 from .harmony import is_harmony
 from .instructions import instructed
@@ -21,10 +22,10 @@ from .probing import (
     TYPED,
     Answer,
     Probing,
-    Rendering,
     common_end,
+    up_to_end,
 )
-from .reasoning import closing_of, read_reasoning, without_reasoning
+from .reasoning import closing_of, is_thought, read_reasoning, without_reasoning
 
 
 def derive(rendering: Rendering, *others: Rendering) -> Format:
@@ -51,10 +52,10 @@ def _derive(probing: Probing) -> Format:
     prompt = with_tools or probing.prompt(tools=False)
     if prompt is None:
         return Format()
-    if is_harmony(prompt):
+    plain = probing.answer(CONTENT, tools=tools)
+    if is_harmony(prompt, plain.text if plain else ""):
         return _harmony(probing, offered)
     reasoning, content = read_reasoning(probing, tools)
-    plain = probing.answer(CONTENT, tools=tools)
     one = probing.answer(calls=(FIRST,), tools=tools)
     end_of_turn = _end_of_turn(plain, one)
     lead = ""
@@ -78,16 +79,25 @@ def _derive(probing: Probing) -> Format:
         if content.end and content.end == end_of_turn:
             end_of_turn = _next_end(plain, end_of_turn)
         calls = without_content(calls, content) if calls and not lead else calls
+        if calls and (bare := without_role(calls, content, lead)):
+            calls, content, lead = bare, Markers(), ""
     both = probing.answer(CONTENT, calls=(FIRST,), tools=tools) if calls else None
-    said = _up_to(both.text, end_of_turn) if both else ""
+    said = up_to_end(both.text, end_of_turn, (CONTENT,), (FIRST.name,)) if both else ""
+    silent: tuple[str, ...] = ()
+    if calls and calls.rendered:
+        calls, silent = read_joints(calls, content, said)
+    mixed = CONTENT in said and FIRST.name in said
+    if both and is_thought(reasoning, both.prompt, said, CONTENT):
+        mixed = False
     return Format(
         reasoning=reasoning,
         content=content,
         calls=calls,
+        silent=silent,
         lead=lead,
         end=end_of_turn,
         tools=offered,
-        mixed=CONTENT in said and FIRST.name in said,
+        mixed=mixed,
     )
 
 
@@ -108,6 +118,10 @@ def _end_of_turn(plain: Answer | None, one: Answer | None) -> str:
     if RESULT not in one.text and LATER not in plain.text:
         same = common_end(after, one.text)
         end = after[len(after) - same :].strip()
+        if not end:  # calls and texts end differently
+            end = after.lstrip()
+            shared = next((m for m in ANSWERED.finditer(end) if m[0] in one.text), None)
+            end = end[shared.start() :] if shared else end
         marker = ANSWERED.match(end)  # what follows may belong to the next message already
         return marker[0] if marker else end
     found = [each[0] for each in ANSWERED.finditer(after)]

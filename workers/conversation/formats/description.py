@@ -90,11 +90,19 @@ class Calls:
     constants: tuple[tuple[str, str], ...] = ()
     """OBJECT: keys whose value is always the same text, such as `type`."""
     fields: tuple[str, ...] = ()
-    """NAMED, TAGGED: what stands before the arguments: `name`, and perhaps `id` and `index`."""
+    """NAMED, TAGGED: what stands before the arguments: `name`, perhaps twice, `id` and `index`."""
     between: tuple[str, ...] = ()
     """The text behind each of these."""
+    quote: str = ""
+    """NAMED: what stands around texts in arguments whose keys are bare. Empty where they are JSON.
+    """
     parameter: Parameter | None = None
     """TAGGED: how one argument is written."""
+
+    @property
+    def is_announced(self) -> bool:
+        """Whether a marker stands before calls, so that they can be told from text."""
+        return bool(self.section.start.strip() or self.each.start.strip())
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +113,8 @@ class Format:
     content: Markers = field(default_factory=Markers)
     """Around the text for the reader."""
     calls: Calls | None = None
+    silent: tuple[str, ...] = ()
+    """Other markers that are not shown: what stands between the parts of an answer."""
     lead: str = ""
     """The end of the prompt where that is the beginning of a marker already."""
     end: str = ""
@@ -119,7 +129,8 @@ class Format:
     @property
     def plain(self) -> bool:
         """Whether all of an answer is text for the reader."""
-        return not (self.reasoning or self.calls or self.harmony or self.content != Markers())
+        marked = self.content != Markers() or self.silent
+        return not (self.reasoning or self.calls or self.harmony or marked)
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -138,12 +149,12 @@ class Format:
         """Every text that an answer is read by. Where one is, or has in it, a control token of
         the model, that token has to reach the parser as text.
         """
-        texts = [self.lead, self.content.start, self.content.end]
+        texts = [self.lead, self.content.start, self.content.end, *self.silent]
         if self.reasoning:
             texts += [self.reasoning.start, self.reasoning.end]
         if calls := self.calls:
             texts += [calls.section.start, calls.section.end, calls.each.start, calls.each.end]
-            texts += [calls.separator, *calls.between]
+            texts += [calls.separator, *calls.between, calls.quote]
             if parameter := calls.parameter:
                 texts += [parameter.start, parameter.middle, parameter.end, parameter.separator]
                 texts += [parameter.other_middle]
@@ -165,6 +176,7 @@ class Format:
             reasoning = values["reasoning"]
             values["reasoning"] = Reasoning(**reasoning | {"opens": tuple(reasoning["opens"])})
         values["content"] = Markers(**values["content"])
+        values["silent"] = tuple(values["silent"])
         if values["calls"] is not None:
             values["calls"] = _calls(values["calls"])
         return cls(**values)

@@ -23,9 +23,10 @@ _HEADER = 512
 """Longest header, in characters."""
 
 
-def is_harmony(prompt: str) -> bool:
-    """Whether a template that writes such a prompt is for such answers."""
-    return prompt.endswith("<|start|>assistant") and _MESSAGE in prompt
+def is_harmony(prompt: str, answer: str) -> bool:
+    """Whether a template that writes such a prompt, and such an answer behind it, is for them."""
+    announced = answer.lstrip().startswith("<|channel|>") and _MESSAGE in answer
+    return prompt.endswith("<|start|>assistant") and announced
 
 
 class HarmonyParser:

@@ -15,6 +15,9 @@ _EXAMPLE = re.compile(
     r'\s{0,9}"(?P<arguments>arguments|parameters)"\s{0,9}:'
     r"(?P<rest>[^\n]{0,200}\n?\s{0,9}(?:</[^<>\s]{1,60}>)?)"
 )
+_PYTHON = re.compile(
+    r"(?P<start><[^<>/\s]{1,60}>)?\s{0,9}\[\s{0,9}\w{1,60}\(\s{0,9}\w{1,60}\s?=\s?[^\n]{1,400}"
+)
 _MARKER = re.compile(r"<\|?[a-z_:]{0,20}tool_?calls?\|?>|\[TOOL_CALLS\]", re.IGNORECASE)
 _CLOSING = re.compile(r"</[^<>\s]{1,60}>")
 
@@ -37,6 +40,17 @@ def instructed(prompt: str) -> Calls | None:
             name=(example["name"],),
             arguments=(example["arguments"],),
         )
+    if example := _PYTHON.search(prompt):
+        start = example["start"] or ""
+        closing = _CLOSING.search(example[0]) if start else None
+        if not start or closing:
+            return Calls(
+                Syntax.PYTHON,
+                section=Markers(start, closing[0] if closing else ""),
+                separator=", ",
+                listed=True,
+                rendered=False,
+            )
     if marker := _MARKER.search(prompt):
         return Calls(
             Syntax.OBJECT,

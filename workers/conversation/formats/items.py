@@ -29,6 +29,7 @@ class Item:
     textual: bool = False
     constants: tuple[tuple[str, str], ...] = ()
     between: str = ""
+    quote: str = ""
     parameter: Parameter | None = None
 
 
@@ -40,6 +41,7 @@ def find_item(text: str, call: ProbeCall, other: ProbeCall, position: int = 0) -
     return (
         _object(text, call, other, position, at)
         or _named(text, call, at)
+        or _loose(text, call, at)
         or _with_arguments(text, call, at)
     )
 
@@ -128,6 +130,26 @@ def _named(text: str, call: ProbeCall, at: int) -> Item | None:
     if value != call.arguments:
         return None
     return Item(Syntax.NAMED, at, end, between=text[behind:start])
+
+
+def _loose(text: str, call: ProbeCall, at: int) -> Item | None:
+    """A call whose arguments are an object with bare keys, and with texts between markers."""
+    behind = at + len(call.name)
+    start = text.find("{", behind, behind + _FAR)
+    if start < 0:
+        return None
+    end, quote = start + 1, ""
+    for key, value in call.arguments.items():
+        member = rf",?\s*{re.escape(key)}\s*:\s*(\S{{1,40}}?){re.escape(value)}"
+        found = re.compile(member).match(text, end)
+        if not found or (quote and found[1] != quote):
+            return None
+        quote, end = found[1], found.end() + len(found[1])
+        if not text.startswith(quote, found.end()):
+            return None
+    if text[end : end + 1] != "}":
+        return None
+    return Item(Syntax.NAMED, at, end + 1, between=text[behind:start], quote=quote)
 
 
 def _with_arguments(text: str, call: ProbeCall, at: int) -> Item | None:

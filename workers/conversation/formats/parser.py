@@ -55,9 +55,12 @@ class AnswerParser:
         self._end = form.reasoning.end.strip() if form.reasoning else ""
         self._start = form.reasoning.start.strip() if form.reasoning else ""
         self._thinks = self._repeats = opened and bool(self._end)
+        self._silent = form.silent
         self._know(_markers(form, self._calls))
+        self._names = _names(self._calls, offered)
         lead = form.lead.strip()
-        self._text = lead if lead in self._markers and not self._thinks else ""
+        begins = any(lead.startswith(marker) for marker in self._markers)
+        self._text = lead if begins and not self._thinks else ""
         self._lead = self._text
         self._reader: CallReader | None = None
         self._space = ""
@@ -159,6 +162,8 @@ class AnswerParser:
 
     def _speak(self, said: list[Said]) -> bool:
         text = self._text
+        if self._at_start and self._names and (named := self._named(text)) is not None:
+            return named
         position = 0
         while found := self._any.search(text, position):
             if not self._ended and text[found.start() :] in self._prefixes:
@@ -177,6 +182,21 @@ class AnswerParser:
         self._text = text[keep:]
         return False
 
+    def _named(self, text: str) -> bool | None:
+        """Begins to read a call that nothing announces but its name; None where none begins here.
+
+        False where it may begin with what is still to come.
+        """
+        head = text.lstrip()
+        if any(head.startswith(name) for name in self._names):
+            assert self._calls is not None
+            self._space = text[: len(text) - len(head)]
+            self._text = ""
+            self._reader = CallReader(self._calls, self._offered, head, within=False)
+            return True
+        waits = not self._ended and any(name.startswith(head) for name in self._names)
+        return False if waits else None
+
     def _meaning(self, marker: str, before: str) -> _Means | None:
         """What a marker means where it stands; None where it is only text."""
         means = self._markers[marker]
@@ -184,7 +204,7 @@ class AnswerParser:
         if means is _Means.REASONING and not at_start:
             return None
         if means is _Means.SILENT and marker == self._end and not at_start:
-            return None
+            return means if marker in self._silent else None
         return means
 
     def _act(self, means: _Means, before: str, marker: str, after: str, said: list[Said]) -> None:
@@ -257,11 +277,13 @@ class AnswerParser:
             ends = (calls.each.end, calls.section.end)
             closers = [end for text in ends for end in text.split()[:1]]
             self._know(dict.fromkeys(closers, _Means.SILENT) | self._markers)
+        elif self._lead:
+            rest = rest.removeprefix(self._lead)
         else:
             marker = self._any.match(rest)
             length = marker.end() if marker else 1
             shown, rest = rest[:length], rest[length:]
-            self._tell(self._space + shown.removeprefix(self._lead), said)
+            self._tell(self._space + shown, said)
         self._space = self._lead = ""
         if self._ended:
             self._attempts -= 1
@@ -288,17 +310,24 @@ def _markers(form: Format, calls: Calls | None) -> dict[str, _Means]:
     if form.reasoning:
         markers[form.reasoning.start.strip()] = _Means.REASONING
         markers.setdefault(form.reasoning.end.strip(), _Means.SILENT)
-    for text in (form.content.start, form.content.end):
+    for text in (form.content.start, form.content.end, *form.silent):
         if text.strip():
             markers.setdefault(_whole(text), _Means.SILENT)
     if calls:
         add(calls.section.start, _Means.SECTION)
         add(calls.each.start, _Means.CALL)
-        if not calls.section.start.strip() and not calls.each.start.strip():
+        if not calls.is_announced and calls.syntax is not Syntax.NAMED:
             listed = calls.listed or calls.syntax is Syntax.PYTHON
             add("[" if listed else "{", _Means.SECTION)
     markers.pop("", None)
     return markers
+
+
+def _names(calls: Calls | None, offered: Offered) -> frozenset[str]:
+    """Of the tools whose names are all that announces their calls."""
+    if calls is None or calls.syntax is not Syntax.NAMED or calls.is_announced:
+        return frozenset()
+    return frozenset(filter(None, offered.names or ()))
 
 
 def _prefixes(markers: Iterable[str]) -> frozenset[str]:

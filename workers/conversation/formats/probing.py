@@ -2,145 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
-from ....protocol.errors import PronkError
 from ..go_chat import Think
-from ..gotemplate import GoTemplateError
-from ..jinja import Broken, Complaint, Renderer
+from ..rendering import Rendering, attempt
 from ..turns import Turn
 
 _RENDERINGS = 64
 """How often a template is rendered at most to find out its format."""
-_FUEL = 200_000
-_OUTPUT = 256 * 1024
-_BOTH = (False, True)
 
 USER, LATER, CONTENT, THOUGHT, RESULT = "qzuser", "qzlater", "qzcontent", "qzthought", "qzresult"
 """Texts that no template has."""
 
-ANSWERED = re.compile(r"<[^<>\n]{1,80}>|\[/?[A-Z][A-Z_]{2,}\]")
-"""A piece of text that is a marker by its looks, so that no cut goes through it."""
-
-
-class Rendering(Protocol):
-    """A template, given everything that there is to be given."""
-
-    def render(
-        self,
-        turns: Sequence[Turn],
-        *,
-        tools: Sequence[Mapping[str, Any]] = (),
-        think: Think = None,
-        add_generation_prompt: bool = True,
-    ) -> str:
-        """The prompt text. Raises `PronkError` where the template refuses, or fails."""
-        ...
-
-
-class _Prompting(Protocol):
-    def render(
-        self,
-        messages: Sequence[Turn],
-        /,
-        *,
-        tools: Sequence[Mapping[str, Any]] = (),
-        think: Think = None,
-    ) -> str: ...
-
-
-class GoRendering:
-    """A Go template. It always ends where the model is to speak."""
-
-    def __init__(self, template: _Prompting) -> None:
-        self._template = template
-
-    def render(
-        self,
-        turns: Sequence[Turn],
-        *,
-        tools: Sequence[Mapping[str, Any]] = (),
-        think: Think = None,
-        add_generation_prompt: bool = True,
-    ) -> str:
-        """The prompt text. Raises `PronkError`."""
-        return self._template.render(turns, tools=tools, think=think)
-
-
-@dataclass(frozen=True, slots=True)
-class HuggingFace:
-    """A Jinja template, given what `apply_chat_template` gives. For one thread at a time.
-
-    The seam to whatever else renders a model's template: `derive` needs only `render`.
-    """
-
-    renderer: Renderer
-    bos: str = "<s>"
-    eos: str = "</s>"
-    textual: bool = False
-    """Whether the arguments of a call are given as text, not as an object."""
-    none: bool = False
-    """Whether a message with calls and without text has no content, not an empty one."""
-    listed: bool = False
-    """Whether content is a list of parts, of which the text is one."""
-
-    def ways(self) -> tuple[HuggingFace, ...]:
-        """The same template with everything that templates disagree about."""
-        question = [Turn("user", USER)]
-        read = [attempt(self, question, tools, None, True) for tools in ((), [FIRST.tool()])]
-        base = self if any(USER in (text or "") for text in read) else replace(self, listed=True)
-        return tuple(
-            replace(base, textual=textual, none=none) for textual in _BOTH for none in _BOTH
-        )
-
-    def render(
-        self,
-        turns: Sequence[Turn],
-        *,
-        tools: Sequence[Mapping[str, Any]] = (),
-        think: Think = None,
-        add_generation_prompt: bool = True,
-    ) -> str:
-        """The prompt text. Raises `Complaint` or `Broken`."""
-        variables: dict[str, Any] = {
-            "bos_token": self.bos,
-            "eos_token": self.eos,
-            "add_generation_prompt": add_generation_prompt,
-            "messages": [self._message(turn) for turn in turns],
-            "tools": list(tools) or None,
-            "documents": None,
-        }
-        if think is not None:
-            variables |= {"enable_thinking": bool(think), "thinking": bool(think)}
-            if isinstance(think, str):
-                variables["reasoning_effort"] = think
-        return self.renderer.render(_FUEL, _OUTPUT, variables)
-
-    def _message(self, turn: Turn) -> dict[str, Any]:
-        message: dict[str, Any] = {"role": turn.role, "content": turn.content}
-        if self.listed:
-            message["content"] = [{"type": "text", "text": turn.content}]
-        if turn.thinking:
-            message |= {"reasoning_content": turn.thinking, "thinking": turn.thinking}
-        if turn.tool_calls:
-            message["tool_calls"] = [self._call(call) for call in turn.tool_calls]
-            if self.none and not turn.content:
-                message["content"] = None
-        if turn.role == "tool":
-            message |= {"name": turn.tool_name, "tool_call_id": turn.tool_call_id}
-        return message
-
-    def _call(self, call: Mapping[str, Any]) -> dict[str, Any]:
-        function = call["function"]
-        arguments = function["arguments"]
-        if self.textual:
-            arguments = json.dumps(arguments, ensure_ascii=False)
-        written = {"name": function["name"], "arguments": arguments}
-        return {"id": call.get("id", ""), "type": "function", "function": written}
+ANSWERED = re.compile(
+    r"<\|(?:open|close)\|>[^<>\n]{1,80}<\|\w{1,20}\|>|<[^<>\n]{1,80}>|\[/?[A-Z][A-Z_]{2,}\]"
+)
+"""A piece of text that is a marker by its looks, so that no cut goes through it. Tokens that say
+that they open and close something make one with the name between them and the next token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,18 +143,19 @@ class Probing:
         return self._known[key]
 
 
-def attempt(
-    rendering: Rendering,
-    turns: Sequence[Turn],
-    tools: Sequence[Mapping[str, Any]],
-    think: Think,
-    generates: bool,
-) -> str | None:
-    """What a template writes; None where it refuses or fails."""
-    try:
-        return rendering.render(turns, tools=tools, think=think, add_generation_prompt=generates)
-    except (PronkError, GoTemplateError, Complaint, Broken):
-        return None
+def up_to_end(text: str, end: str, texts: Sequence[str], calls: Sequence[str]) -> str:
+    """A message up to the `end` behind all of its `texts` and the names of its `calls`.
+
+    Parts of a message may end so each, but text behind a call that does is another message.
+    """
+    parts = [(text.find(each), each) for each in (*texts, *calls) if each]
+    behind, called = 0, False
+    for at, each in sorted(part for part in parts if part[0] >= 0):
+        if called and each in texts and end and end in text[behind:at]:
+            break
+        behind, called = at + len(each), called or each in calls
+    at = text.find(end, behind) if end else -1
+    return text if at < 0 else text[:at]
 
 
 def common_start(one: str, other: str) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from .description import Calls, Parameter, Syntax
+from .loose import LooseScan, load_loose
 from .offered import Offered
 from .python import read_call
 from .said import Call
@@ -110,9 +111,15 @@ class CallReader:
                 if _chunks(self._calls.each.start):
                     return False
                 first = yield from self._peek()
-                if self._calls.syntax is Syntax.OBJECT:
-                    return first == "{"
-                return self._calls.syntax is Syntax.PYTHON and bool(_IDENTIFIER.match(first))
+                match self._calls.syntax:
+                    case Syntax.OBJECT:
+                        return first == "{"
+                    case Syntax.PYTHON:
+                        return bool(_IDENTIFIER.match(first))
+                    case Syntax.NAMED:
+                        return bool(first) and separated
+                    case Syntax.TAGGED:
+                        return False
 
     def _is_cut_off(self) -> bool:
         """Whether the answer ends within what closes a call."""
@@ -165,7 +172,9 @@ class CallReader:
             yield
 
     def _arguments(self) -> Generator[None, None, dict[str, Any]]:
-        """A JSON object, from its first bracket on. Raises `Impossible`."""
+        """An object, from its first bracket on. Raises `Impossible`."""
+        if self._calls.quote:
+            return (yield from self._loose(self._calls.quote))
         value = yield from self._value(None)
         if not isinstance(value, dict):
             raise Impossible
@@ -190,6 +199,18 @@ class CallReader:
         except NotAValue:
             raise Impossible from None
         self._position = end
+        return value
+
+    def _loose(self, quote: str) -> Generator[None, None, dict[str, Any]]:
+        start = self._position
+        scan = LooseScan(start, quote)
+        while (end := scan.end(self._text)) is None and not self._ended:
+            yield
+        try:
+            value = load_loose(self._text[start:end], quote, ended=end is not None)
+        except NotAValue:
+            raise Impossible from None
+        self._position = len(self._text) if end is None else end
         return value
 
     def _closed_at(self, position: int) -> Generator[None, None, bool]:
@@ -320,7 +341,31 @@ class CallReader:
             raise Impossible
         return name, id
 
+    def _bare_name(self) -> Generator[None, None, str]:
+        """The name of a tool up to the bracket of its arguments, with nothing but white space in
+        between. Raises `Impossible` as early as it is none.
+        """
+        names = self._offered.names or frozenset[str]()
+        yield from self._peek()
+        start = self._position
+        while True:
+            head, bracket, _ = self._text[start : start + 2 * _NAME].partition("{")
+            name = head.rstrip()
+            begins = name in names or any(each.startswith(head) for each in names)
+            if not begins or len(head) == 2 * _NAME or (self._ended and not bracket):
+                raise Impossible
+            if bracket:
+                break
+            yield
+        if name not in names:
+            raise Impossible
+        self._position = start + len(head)
+        return name
+
     def _named(self) -> Generator[None, None, Call]:
+        if self._bare:
+            name = yield from self._bare_name()
+            return self._call(name, (yield from self._arguments()))
         name, id = yield from self._header(["{"])
         if (yield from self._peek()) != "{":
             raise Impossible

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import re
 
+from ..go_chat import Think
 from .description import Markers, Reasoning
 from .probing import ANSWERED, CONTENT, FIRST, THOUGHT, Probing, common_start
 
 _PAIR = re.compile(r"<([^<>/\s|]{1,60})>\s{0,9}</\1>")
 _PHRASE = re.compile(r"\bafter ['\"]([^'\"\n]{3,60}:)['\"]")
-_EMPTY = re.compile(rf"({ANSWERED.pattern})\s*({ANSWERED.pattern})\s*\Z")
+_OPPOSITES = (
+    *(("START", "END"), ("start", "end"), ("begin", "end"), ("BEGIN", "END")),
+    *(("<|open|>", "<|close|>"),),
+)
+_EMPTY = re.compile(
+    rf"(?P<start>{ANSWERED.pattern})(?P<word>[a-z]{{0,30}})\s*(?P<end>{ANSWERED.pattern})\s*\Z"
+)
 
 
 def read_reasoning(probing: Probing, tools: bool) -> tuple[Reasoning | None, Markers]:
@@ -42,7 +49,7 @@ def _rendered(probing: Probing, tools: bool) -> Markers | None:
             if answer is None or THOUGHT not in answer.text:
                 continue
             head, _, rest = answer.text.partition(THOUGHT)
-            start = head.lstrip() or _last_marker(answer.prompt)
+            start = head.lstrip() or _opening(probing, answer.prompt, tools, think)
             until = content or FIRST.name
             if not start.strip() or until not in rest:
                 continue
@@ -60,6 +67,13 @@ def _rendered(probing: Probing, tools: bool) -> Markers | None:
     return None
 
 
+def _opening(probing: Probing, before: str, tools: bool, think: Think) -> str:
+    """With what a prompt has the model begin to think, where the template leaves that out later."""
+    prompt = probing.prompt(tools=tools, think=think) or ""
+    added = prompt.removeprefix(before) if prompt.startswith(before) else ""
+    return added if added.strip() else _last_marker(before)
+
+
 def _with_space(marker: str, text: str) -> str:
     """A marker with the white space around it where it stands in a text."""
     before, _, after = text.partition(marker)
@@ -69,17 +83,20 @@ def _with_space(marker: str, text: str) -> str:
 
 def _in_prompts(probing: Probing, tools: bool) -> Markers | None:
     """From what the template puts in the model's mouth when it is, or is not, to think."""
-    plain = probing.answer(CONTENT, tools=tools)
-    prompts = [probing.prompt(tools=tools, think=think) for think in (False, None, True)]
-    known = [prompt for prompt in prompts if prompt is not None]
-    for prompt in known:
+    prompts = {think: probing.prompt(tools=tools, think=think) for think in (False, None, True)}
+    known = [(think, prompt) for think, prompt in prompts.items() if prompt is not None]
+    for _, prompt in known:
         found = _EMPTY.search(prompt[-200:])
-        if found and closing_of(found[1]) == found[2]:
-            return Markers(found[1], found[2])
-    for prompt in known:
+        if found is None or closing_of(found["start"]) != found["end"]:
+            continue
+        # A role may stand so, too, but then it does in every prompt.
+        if not found["word"] or any(not other.endswith(found[0]) for _, other in known):
+            return Markers(found["start"] + found["word"], found["end"])
+    for think, prompt in known:
         opening = _last_marker(prompt)
         closing = closing_of(opening.strip())
-        if plain is None or not closing:
+        plain = probing.answer(CONTENT, tools=tools, think=think) if closing else None
+        if plain is None:
             continue
         added = prompt[common_start(prompt, plain.prompt + plain.text) :]
         if opening in added:
@@ -114,10 +131,22 @@ def closing_of(marker: str) -> str:
     """The marker that closes one, by its looks; empty where they do not tell."""
     if found := re.fullmatch(r"([<\[])([^/<>|\[\]]+)([>\]])", marker):
         return f"{found[1]}/{found[2]}{found[3]}"
-    for start, end in (("START", "END"), ("start", "end"), ("begin", "end"), ("BEGIN", "END")):
+    if found := re.fullmatch(r"<\|([^<>|]+)>", marker):
+        return f"<{found[1]}|>"
+    for start, end in _OPPOSITES:
         if start in marker:
             return marker.replace(start, end)
     return ""
+
+
+def is_thought(reasoning: Reasoning | None, prompt: str, answer: str, text: str) -> bool:
+    """Whether a text stands within the reasoning of an answer."""
+    if reasoning is None:
+        return False
+    before, _, after = answer.partition(text)
+    before = prompt + before
+    start, end = reasoning.start.strip(), reasoning.end.strip()
+    return before.rfind(start) > before.rfind(end) and end in after
 
 
 def without_reasoning(reasoning: Reasoning | None, prompt: str, text: str) -> str:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from ..rendering import Rendering, attempt
 from ..turns import Turn
 from .description import Format, Reasoning
 from .parser import AnswerParser
-from .probing import Rendering, attempt, common_start
-from .reasoning import without_reasoning
+from .probing import common_start, up_to_end
+from .reasoning import is_thought, without_reasoning
 from .said import Call, Content, Said, Thinking, joined
 from .writing import write_answer
 
@@ -123,8 +124,10 @@ def _tried(case: Case, form: Format, renderings: Sequence[Rendering]) -> Result:
     reason = "the template refuses such a message"
     for rendering in renderings:
         for prompt, text in _written(case, form, rendering):
-            missing = _missing(case, text)
+            missing = _missing(case, form, prompt, text)
             if not missing:
+                if form.reasoning and text.lstrip().startswith(case.thinking or "\0"):
+                    prompt += form.reasoning.start  # as prompts end, if not earlier messages
                 return _read(case, form, text, prompt)
             reason = f"the template does not write {missing}"
     if case.thinking and form.reasoning and not form.harmony:
@@ -143,7 +146,7 @@ def _with_reasoning(
     plain = replace(case, thinking="")
     for rendering in renderings:
         for prompt, text in _written(plain, form, rendering):
-            if not _missing(plain, text):
+            if not _missing(plain, form, prompt, text):
                 text = without_reasoning(reasoning, prompt, text)
                 start = "" if form.opened_by(prompt) else reasoning.start
                 text = f"{start}{case.thinking}{reasoning.end}{text}"
@@ -179,16 +182,18 @@ def _written(case: Case, form: Format, rendering: Rendering) -> Iterator[tuple[s
                     text = whole[cut:]
                     if _QUESTION in text:  # tools are shown beside the last question only
                         continue
-                    if form.end:
-                        text = text.partition(form.end)[0]
-                    yield whole[:cut], text
+                    names = [call.name for call in case.calls]
+                    texts = (case.thinking, case.content)
+                    yield whole[:cut], up_to_end(text, form.end, texts, names)
 
 
-def _missing(case: Case, text: str) -> str:
+def _missing(case: Case, form: Format, prompt: str, text: str) -> str:
     if case.thinking and case.thinking.splitlines()[0] not in text:
         return "the reasoning"
     if case.content and case.content not in text:
         return "the text"
+    if case.content and case.calls and is_thought(form.reasoning, prompt, text, case.content):
+        return "the text, but as reasoning"
     if any(call.name not in text for call in case.calls):
         return "the call" if len(case.calls) == 1 else "all of the calls"
     return ""

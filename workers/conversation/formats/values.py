@@ -12,7 +12,7 @@ import math
 import re
 from typing import Any
 
-_DEPTH = 100
+MAX_DEPTH = 100
 """Deepest nesting of arguments."""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -68,7 +68,7 @@ def carried(value: Any, depth: int = 0) -> Any:
 
     Halves of characters become U+FFFD, and integers of more than 64 bits the nearest number.
     """
-    if depth > _DEPTH:
+    if depth > MAX_DEPTH:
         raise NotAValue("nested too deeply")
     if isinstance(value, str):
         return _surrogates(value)
@@ -115,7 +115,7 @@ class _Reader:
         return self._text[self.position : self.position + 1]
 
     def value(self, depth: int) -> Any:
-        if depth > _DEPTH:
+        if depth > MAX_DEPTH:
             raise NotAValue("nested too deeply")
         match self.space():
             case "{":

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .description import Calls, Format, Parameter, Syntax
+from .loose import write_loose
 from .said import Call
 
 
@@ -50,6 +51,8 @@ def _written(form: Calls, call: Call, index: int) -> str:
             inner = ", ".join(f"{key}={_python(value)}" for key, value in call.arguments.items())
             return f"{call.name}({inner})"
         case Syntax.NAMED:
+            if form.quote:
+                return _header(form, call, index) + write_loose(call.arguments, form.quote)
             return f"{_header(form, call, index)}{_json(call.arguments)}"
         case Syntax.TAGGED:
             parameter = form.parameter

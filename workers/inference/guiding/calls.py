@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...conversation.formats.description import Calls, Syntax
+from ...conversation.formats.loose import can_be_key
 from .lark import GAP, SPACE, Rules, any_of, joined, literal, marker
 from .tools import Schema, Tool
 
@@ -68,7 +69,7 @@ def entries(
     if section:
         found.append(Entry(writer.openings(section, others, each), writer.section()))
     if each and each != section:
-        found.append(Entry(writer.openings(each, others), writer.one()))
+        found.append(Entry(writer.openings(each, others, whole=calls.each.start), writer.one()))
     if not each:
         openings = writer.bare_openings()
         if openings:
@@ -134,8 +135,13 @@ class _Writer:
             text = text.partition(end)[0]
         return text
 
-    def openings(self, text: str, others: Sequence[str], inner: str = "") -> tuple[str, ...]:
-        """The texts behind which a call is certain, where `text` may begin something else, too."""
+    def openings(
+        self, text: str, others: Sequence[str], inner: str = "", whole: str = ""
+    ) -> tuple[str, ...]:
+        """The texts behind which a call is certain, where `text` may begin something else, too.
+
+        It is the first part of the `whole` marker.
+        """
         calls = self._calls
         if not any(other.startswith(text) for other in others):
             return (text,)
@@ -144,7 +150,8 @@ class _Writer:
         if calls.syntax is Syntax.OBJECT:
             return (text + ("[" if calls.listed else "{"),)
         stop = next((behind for behind in calls.between if behind), "{")[:1]
-        return tuple(f"{text}{tool.name}{stop}" for tool in self.tools)
+        head = whole.lstrip() if whole.lstrip().startswith(text) else text
+        return tuple(f"{head}{tool.name}{stop}" for tool in self.tools)
 
     def bare_openings(self) -> tuple[str, ...]:
         """How a call begins that no marker announces."""
@@ -159,6 +166,8 @@ class _Writer:
                 for bracket in brackets
                 for space in _HEADS
             )
+        if calls.syntax is Syntax.NAMED and not calls.section.start.strip():
+            return tuple(f"{tool.name}{calls.between[0]}{{" for tool in self.tools)
         if calls.syntax is Syntax.PYTHON and calls.listed and not calls.section.start.strip():
             return tuple(f"[{tool.name}(" for tool in self.tools)
         return ()
@@ -205,6 +214,11 @@ class _Writer:
                 return self._python(rules)
 
     def _arguments(self, rules: Rules, tool: Tool) -> str:
+        if self._calls.quote:
+            known = tool.properties
+            if known is not None:
+                known = {key: value for key, value in known.items() if can_be_key(key)}
+            return rules.loose(self._calls.quote, known, tool.required)
         if not self._calls.textual:
             return rules.json(tool.schema)
         inner = rules.escaped(tool.schema, tool.properties, tool.required)
@@ -257,18 +271,16 @@ class _Writer:
 
     def _headed(self, write: Callable[[Tool], str]) -> str:
         """The name and what stands beside it, then the arguments as `write` has them."""
-        calls = self._calls
-        before: list[str] = []
-        behind: list[str] = []
-        named = False
-        for field, text in zip(calls.fields, calls.between, strict=True):
-            parts = behind if named else before
-            if field == "name":
-                named, parts = True, behind
-            else:
-                parts.append(_ID if field == "id" else _INDEX)
-            parts.append(marker(text))
-        ways = (joined(literal(tool.name), *behind, write(tool)) for tool in self.tools)
+        pairs = list(zip(self._calls.fields, self._calls.between, strict=True))
+        at = self._calls.fields.index("name")
+        beside = {"id": _ID, "index": _INDEX}
+        before = [part for field, text in pairs[:at] for part in (beside[field], marker(text))]
+
+        def header(tool: Tool) -> list[str]:
+            known = beside | {"name": literal(tool.name)}
+            return [part for field, text in pairs[at:] for part in (known[field], marker(text))]
+
+        ways = (joined(*header(tool), write(tool)) for tool in self.tools)
         return joined(*before, any_of(ways))
 
     def _named(self, rules: Rules) -> str:

@@ -39,6 +39,18 @@ E_INTEGER: /-?(0|[1-9][0-9]{0,15})/
 """JSON within a string of JSON."""
 
 
+_LOOSE = r"""
+l_value: l_text | NUMBER | "true" | "false" | "null" | l_object | l_array
+l_object: "{" (l_member (L_COMMA l_member)*)? "}"
+l_member: L_KEY ":" l_value
+l_array: "[" (l_value (L_COMMA l_value)*)? "]"
+L_COMMA: /,[ ]?/
+L_KEY: /[A-Za-z_][A-Za-z0-9_.\-]{0,63}/
+NUMBER: /-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,16})?/
+"""
+"""Objects with bare keys, and texts between markers."""
+
+
 def literal(text: str) -> str:
     """A text as Lark writes it; nothing for none."""
     return json.dumps(text, ensure_ascii=False) if text else ""
@@ -75,6 +87,7 @@ class Rules:
         self._rules: dict[str, str] = {}
         self._known: dict[str, str] = {}
         self._escapes = False
+        self._quote = ""
 
     def add(self, body: str, *, options: str = "") -> str:
         """The name of a rule with this body."""
@@ -133,6 +146,37 @@ class Rules:
         inner = self.members(properties, required, '" "? "," " "?', write)
         return f'"{{" " "? {inner} " "? "}}"'
 
+    def loose(
+        self,
+        quote: str,
+        properties: Mapping[str, Any] | None,
+        required: frozenset[str],
+    ) -> str:
+        """An object with bare keys, and with texts between `quote`: its keys, and simple values.
+
+        `properties` are None where the schema does not list all there are.
+        """
+        self._quote = quote
+        if properties is None:
+            return "l_object"
+
+        def write(key: str) -> str:
+            return joined(literal(key + ":"), self._loose_value(properties[key]))
+
+        return joined('"{"', self.members(properties, required, "L_COMMA", write), '"}"')
+
+    def _loose_value(self, schema: Any) -> str:
+        if not isinstance(schema, dict):
+            return "l_value"
+        kind, choices = schema.get("type"), schema.get("enum")
+        if kind == "string" and isinstance(choices, list) and 0 < len(choices) <= 200:
+            texts = [each for each in choices if isinstance(each, str) and self._quote not in each]
+            return any_of(literal(self._quote + each + self._quote) for each in texts or [""])
+        if kind in ("integer", "number", "boolean", "null"):
+            return self.json(schema)
+        kinds = {"string": "l_text", "object": "l_object", "array": "l_array"}
+        return kinds.get(kind, "l_value") if isinstance(kind, str) else "l_value"
+
     def _simple(self, schema: Any) -> str:
         """A value within a string of JSON, as far as its kind is plain to see."""
         if not isinstance(schema, dict):
@@ -154,6 +198,9 @@ class Rules:
 
     def text(self, start: str) -> str:
         """The grammar that begins with `start`."""
+        if self._quote:
+            quote = literal(self._quote)
+            start = f"{start}\nl_text: {quote} {self.until(self._quote)}{_LOOSE}"
         rules = [f"start: {start}", *(f"{name}: {body}" for name, body in self._rules.items())]
         return OPTIONS + "\n".join(rules) + _SHARED + (_ESCAPED if self._escapes else "")
 
