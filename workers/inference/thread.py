@@ -89,8 +89,8 @@ class EngineThread(threading.Thread):
         self._on_failed = on_failed
         self._on_step = on_step
         self._on_messages = on_messages
-        # No SimpleQueue: its `get` waits for ever where the timeout is over before the wait begins, as
-        # a short one may be on a busy machine (CPython 3.11).
+        # No SimpleQueue: its `get` waits for ever where the timeout is over before the wait begins,
+        # as a short one may be on a busy machine (CPython 3.11).
         self._commands: Queue[_Command] = Queue()
         self._computers: Computers | None = None
 
