@@ -9,7 +9,6 @@ import uvloop
 
 from .errors import PronkError
 from .logs import configure_logging
-from .process import die_with_parent
 from .settings import Settings
 from .withheld import load_open_settings
 
@@ -23,7 +22,6 @@ def run_role(role: str, run: Callable[[Settings], Coroutine[None, None, None]]) 
     """Runs `run` to its end; `CANNOT_START`, and one line that says why, when it raises
     `PronkError`.
     """
-    die_with_parent()
     try:
         settings = load_open_settings()
         configure_logging(role, settings.log_level)

@@ -2,8 +2,11 @@
 
 import sys
 
-from ..protocol.role import run_role
-from .service import run
+from ..protocol.process import die_with_parent
 
 if __name__ == "__main__":
+    die_with_parent()  # what else is imported takes seconds on a busy machine
+    from ..protocol.role import run_role
+    from .service import run
+
     sys.exit(run_role("scheduler", run))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 
+from ..protocol.process import die_with_parent
+
 
 def main() -> None:
     """Runs one role until its end."""
+    die_with_parent()  # what else is imported takes seconds on a busy machine
     parser = argparse.ArgumentParser(prog="pronk.workers", description=__doc__)
     roles = parser.add_subparsers(dest="role", required=True)
     worker = roles.add_parser("worker", help="blank until told, then one replica of one model")

@@ -16,7 +16,6 @@ import zmq
 
 from ..protocol.errors import Code, PronkError
 from ..protocol.logs import configure_logging
-from ..protocol.process import die_with_parent
 from ..protocol.state import StateDirectory
 from ..protocol.withheld import load_open_settings
 from .crashes import CrashRecord
@@ -35,7 +34,6 @@ _STACK = 64 * 1024 * 1024
 
 def main(name: str) -> int:
     """The process called `name`. Returns an exit status, or ends the process itself."""
-    die_with_parent()
     try:
         if not name.replace("-", "").replace("_", "").isalnum() or len(name) > 64:
             raise PronkError(Code.INVALID_REQUEST, f"--name {name!r}: use letters, digits, - and _")

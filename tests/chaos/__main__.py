@@ -30,7 +30,7 @@ from pronk.protocol.state import StateDirectory
 from support.server import Server, servers
 
 WORKERS, FRONTENDS = 5, 3
-CALM = 30.0
+CALM = 90.0
 """Seconds within which all is well again after the last deed: a worker that died often waits for up
 to ten before it takes work."""
 

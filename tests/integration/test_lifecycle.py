@@ -183,7 +183,7 @@ def test_a_client_that_leaves_without_streaming_stops_its_generation(endless: Se
     load(endless, **ENDLESS)
     connection = send(endless, ENDLESS | {"stream": False})
     worker = holder(endless, "endless")
-    wait_for(lambda: not is_idle(worker), "the generation")
+    wait_for(lambda: holder(endless, "endless").requests == 1, "the generation")
     connection.close()
     assert_stops(endless, worker)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -104,9 +103,7 @@ def test_a_format_that_cannot_be_followed_is_a_400_with_the_reason(
     http: httpx.Client, format_: object, words: str, stream: bool
 ):
     request = {"model": "demo", "messages": USER, "format": format_, "stream": stream}
-    began = time.monotonic()
     response = http.post("/api/chat", json=request)
     assert response.status_code == 400
     assert words in response.json()["error"]
-    assert time.monotonic() - began < 20
     assert answer(http, {"const": 1})["message"]["content"] == "1"

@@ -25,7 +25,7 @@ from pronk.protocol.messages.control import ListProcesses, ProcessEntry, Process
 from pronk.protocol.questions import Questions
 from pronk.protocol.state import StateDirectory
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds that a test waits for a condition before it fails: far more than it ever takes."""
 
 

@@ -356,7 +356,7 @@ def test_an_operation_costs_about_the_same_however_many_wait():
             room.add(f"c{number}" if number % 2 else "heavy", cost=number % 500)
         best = float("inf")
         for _ in range(5):
-            begun = time.perf_counter()
+            begun = time.thread_time()
             for _ in range(200):
                 ticket = room.add("new")
                 room.queue.to_refuse(10**6, 10**9)
@@ -364,7 +364,7 @@ def test_an_operation_costs_about_the_same_however_many_wait():
                 room.queue.remove(ticket.key)
                 room.add("heavy")
                 room.queue.take(room.queue.heads()[0].key)
-            best = min(best, time.perf_counter() - begun)
+            best = min(best, time.thread_time() - begun)
         return best
 
     assert seconds(20_000) < 20 * seconds(200)

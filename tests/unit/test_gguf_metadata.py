@@ -319,12 +319,12 @@ def test_a_large_vocabulary_is_read_many_times_faster_than_by_the_package(
 ) -> None:
     # 8 k tokens: the package's reader needs half a second for them already.
     write_gguf(path, vocabulary=8_000)
-    started = time.perf_counter()
+    started = time.thread_time()
     read_header(path)
-    ours = time.perf_counter() - started
-    started = time.perf_counter()
+    ours = time.thread_time() - started
+    started = time.thread_time()
     gguf.GGUFReader(path)
-    assert ours * 5 < time.perf_counter() - started
+    assert ours * 5 < time.thread_time() - started
 
 
 @pytest.mark.parametrize(

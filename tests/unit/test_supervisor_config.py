@@ -97,9 +97,11 @@ def test_the_end_comes_in_the_order_frontends_workers_store_scheduler(tmp_path: 
     ]
     for group in groups.values():
         for process in group.process_configs:
-            assert process.stopwaitsecs <= 2
+            assert process.stopwaitsecs <= 4
             assert process.stopasgroup
             assert process.killasgroup
+    # Even where every process hangs.
+    assert sum(group.process_configs[0].stopwaitsecs for group in groups.values()) < 10
 
 
 def test_a_frontend_that_ends_its_answers_is_not_killed_before_it_is_done(tmp_path: Path) -> None:

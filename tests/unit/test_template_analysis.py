@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -84,11 +83,9 @@ def test_what_the_store_knows_is_not_found_out_again(monkeypatch: pytest.MonkeyP
     ],
 )
 def test_a_model_with_a_hostile_template_is_not_loaded(source: str, reason: str) -> None:
-    started = time.monotonic()
     with pytest.raises(PronkError, match=rf"chat template cannot be used: .*{reason}") as caught:
         choose_template(source, None, "", bos="", eos="")
     assert caught.value.code is Code.LOAD_FAILED
-    assert time.monotonic() - started < analysis.confined.PATIENCE
 
 
 def test_a_hostile_layer_gives_way_to_the_ggufs_template() -> None:

@@ -117,7 +117,7 @@ HOSTILE = {
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE.keys())
 def test_what_is_made_to_be_expensive_is_refused_cheaply(data: bytes):
     assert len(data) <= MAX_HEADER
-    began = time.monotonic()
+    began = time.thread_time()
     tracemalloc.start()
     try:
         with pytest.raises(MalformedMessage):
@@ -126,7 +126,7 @@ def test_what_is_made_to_be_expensive_is_refused_cheaply(data: bytes):
     finally:
         tracemalloc.stop()
     assert peak < BYTES
-    assert time.monotonic() - began < SECONDS
+    assert time.thread_time() - began < SECONDS
 
 
 @pytest.mark.parametrize(

@@ -161,9 +161,9 @@ async def test_an_answer_goes_on_while_the_number_of_threads_changes(stage: Stag
     options = SamplingOptions(temperature=0.0, ignore_eos=True)
     stage.ask(GenerateBody(Kind.CHAT, options, messages=[ChatMessage("user", "x")]))
     text, threads = "", 1
-    while len(text) < 600:
+    while len(text) < 240:
         (chunk,) = (await stage.reply.wait(Chunks)).chunks
-        if len(text) // 100 != len(text + chunk.text) // 100:
+        if len(text) // 40 != len(text + chunk.text) // 40:
             threads = 3 - threads
             stage.tell(SetThreads(threads))
         text += chunk.text

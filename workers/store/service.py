@@ -26,7 +26,6 @@ from ...protocol.logs import RateLimitedLog, configure_logging
 from ...protocol.messages.changes import StopCall
 from ...protocol.messages.failure import Failure
 from ...protocol.messages.library import CallFailed, DescribeModel, ResolveModel
-from ...protocol.process import die_with_parent
 from ...protocol.role import CANNOT_START
 from ...protocol.settings import Settings, load_settings
 from ...protocol.state import StateDirectory
@@ -212,7 +211,6 @@ def main() -> None:
     try:
         settings = load_settings()
         configure_logging("store", settings.log_level)
-        die_with_parent()
         state = StateDirectory(settings.state)
         state.prepare()
         state.lock("store")
