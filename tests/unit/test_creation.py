@@ -425,6 +425,7 @@ async def test_a_model_that_has_the_name_is_replaced_and_its_own_blobs_go(
     assert [model.name for model in shop.listed()] == ["mine:latest"]
     assert shop.show("mine").system == "second"
     assert not first & shop.blobs()
+    assert shop.statuses[-3:] == ["writing manifest", "removing unused layers", "success"]
 
 
 async def test_a_model_may_be_made_of_itself(shop: Workshop, weights: str) -> None:

@@ -26,7 +26,7 @@ from ..layout import Config, Layer, Library, StoredModel
 from ..looking.inspection import inspect
 from ..looking.looker import Looker
 from ..modelfile import parameters_of
-from ..report import Report
+from ..report import REMOVED, Report
 from ..writing import Hold, Writer
 from .levels import parse_level
 from .manifest import Blob, config_bytes, manifest_bytes
@@ -84,9 +84,11 @@ async def create(
         for status in statuses:
             report(status)
         report("writing manifest")
-        unnamed = await asyncio.to_thread(writer.replace, name, manifest)
+        replaced = await asyncio.to_thread(writer.replace, name, manifest)
+    if replaced.removed:
+        report(REMOVED)
     report("success")
-    return unnamed
+    return replaced.unnamed
 
 
 async def _base(
