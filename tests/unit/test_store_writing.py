@@ -15,7 +15,7 @@ from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.names import parse_name
 from pronk.workers.store.catalog import Catalog
 from pronk.workers.store.layout import Library
-from pronk.workers.store.writing import Writer
+from pronk.workers.store.writing import Replaced, Writer
 from support.store import PHI, Ollama, names
 from support.writing import adopted, digest_of, layer, manifest, written
 
@@ -219,6 +219,24 @@ def test_a_damaged_model_can_be_deleted_and_nothing_is_pruned_beside_one(
     assert names(Catalog(Library(ollama.root), None)) == []
 
 
+def test_nothing_is_pruned_beside_directories_without_end(
+    ollama: Ollama, writer: Writer, weights: bytes
+) -> None:
+    written(writer, "phi", weights)
+    made = [ollama.root / "manifests"]
+    for _ in range(1200):  # more than functions that call themselves may go, and less than a path
+        made.append(made[-1] / "a")
+        made[-1].mkdir()
+    try:
+        before = blobs(ollama)
+        writer.delete(PHI_NAME)
+        assert blobs(ollama) == before
+        assert names(Catalog(Library(ollama.root), None)) == []
+    finally:
+        for directory in reversed(made[1:]):  # what cleans up behind tests calls itself, too
+            directory.rmdir()
+
+
 def test_what_somebody_holds_or_has_staged_is_not_pruned(
     ollama: Ollama, writer: Writer, weights: bytes
 ) -> None:
@@ -280,13 +298,14 @@ def test_what_replaces_a_model_tells_which_one_has_no_name_any_more(
     ollama: Ollama, writer: Writer, weights: bytes
 ) -> None:
     first = written(writer, "phi", weights)
-    assert writer.replace(PHI_NAME, manifest(weights)) is None
+    assert writer.replace(PHI_NAME, manifest(weights)) == Replaced(None, 0)
     writer.keep(b"new")
     newer = manifest(weights, layer("license", b"new"))
-    assert writer.replace(PHI_NAME, newer) == first
+    assert writer.replace(PHI_NAME, newer) == Replaced(first, 0)
     writer.copy(PHI_NAME, parse_name("copy"))
-    assert writer.replace(PHI_NAME, manifest(weights)) is None
-    assert writer.replace(parse_name("unknown"), manifest(weights)) is None
+    assert writer.replace(PHI_NAME, manifest(weights)) == Replaced(None, 0)
+    assert writer.replace(parse_name("unknown"), manifest(weights)) == Replaced(None, 0)
+    assert writer.replace(parse_name("copy"), manifest(weights)).removed == 1  # b"new"
 
 
 def test_nothing_is_written_or_deleted_through_links(
@@ -368,7 +387,7 @@ READ_ONLY = """
 import os, sys
 from pathlib import Path
 from pronk.protocol.errors import PronkError
-from pronk.workers.store.writing import Writer
+from pronk.workers.store.writing import Replaced, Writer
 if os.geteuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 try:
@@ -400,7 +419,7 @@ FULL = """
 import sys
 from pathlib import Path
 from pronk.protocol.errors import PronkError
-from pronk.workers.store.writing import Writer
+from pronk.workers.store.writing import Replaced, Writer
 try:
     Writer(Path(sys.argv[1])).keep(bytes(2**20))
 except PronkError as error:

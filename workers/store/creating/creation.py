@@ -26,7 +26,7 @@ from ..layout import Config, Layer, Library, StoredModel
 from ..looking.inspection import inspect
 from ..looking.looker import Looker
 from ..modelfile import parameters_of
-from ..report import Report
+from ..report import REMOVED, Report
 from ..writing import Hold, Writer
 from .levels import parse_level
 from .manifest import Blob, config_bytes, manifest_bytes
@@ -84,9 +84,11 @@ async def create(
         for status in statuses:
             report(status)
         report("writing manifest")
-        unnamed = await asyncio.to_thread(writer.replace, name, manifest)
+        replaced = await asyncio.to_thread(writer.replace, name, manifest)
+    if replaced.removed:
+        report(REMOVED)
     report("success")
-    return unnamed
+    return replaced.unnamed
 
 
 async def _base(
@@ -210,6 +212,8 @@ def _written(
     named = {layer.digest for layer in layers}
     told = [status for digest, status in statuses.items() if digest in named]
     described = keep("config", config_bytes(config, layers))
+    # What a model had that is made of itself, and has no more, goes with the one that is replaced.
+    hold.keep_only({*named, described.digest})
     return told, manifest_bytes(Blob(described.digest, described.size), layers)
 
 
