@@ -182,12 +182,16 @@ class Puller:
         return await loop.run_in_executor(self._threads, function, *given)
 
     async def _to_the_end(self, function: Callable[..., T], *given: object) -> T:
-        """In a thread, too; a cancellation waits until it is done, because others rely on that."""
+        """In a thread, too; a cancellation, and each one behind it, waits until it is done: others
+        rely on that, such as whoever opens the same file next.
+        """
         task = asyncio.ensure_future(self._in_thread(function, *given))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            await asyncio.wait([task])
+            while not task.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([task])
             raise
 
 
