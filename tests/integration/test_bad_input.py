@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -120,7 +121,7 @@ def test_unknown_paths_and_wrong_methods(http: httpx.Client):
         assert answer.headers["allow"]
 
 
-BROKEN = ("truncated", "header-only", "random", "empty", "magic")
+BROKEN = ("truncated", "header-only", "random", "empty", "magic", "outside")
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +140,7 @@ def narrow() -> Iterator[httpx.Client]:
             bytes((7 * i * i + i // 3) % 256 for i in range(100_000)),
             b"",
             b"GGUF\x03\0\0\0" + b"\xff" * 64,
+            _with_offset(whole.read_bytes(), b"token_embd.weight", 2**40),
         )
         for name, data in zip(BROKEN, broken, strict=True):
             path = server.root / f"{name}.gguf"
@@ -147,6 +149,14 @@ def narrow() -> Iterator[httpx.Client]:
         server.start()
         with httpx.Client(base_url=server.url, timeout=PATIENCE) as http:
             yield http
+
+
+def _with_offset(model: bytes, name: bytes, offset: int) -> bytes:
+    """A model that is whole but for where one of its tensors is said to lie."""
+    at = model.index(name) + len(name)
+    (dimensions,) = struct.unpack_from("<I", model, at)
+    at += 4 + 8 * dimensions + 4
+    return model[:at] + struct.pack("<Q", offset) + model[at + 8 :]
 
 
 @pytest.mark.xdist_group("narrow")
@@ -215,9 +225,13 @@ def test_broken_model_files_fail_with_a_reason_and_nothing_else_does(
     narrow: httpx.Client, stream: bool
 ):
     names = {model["name"] for model in narrow.get("/api/tags").json()["models"]}
-    assert {"whole:latest", "demo:latest"} <= names
+    assert {"whole:latest", "demo:latest", "outside:latest"} <= names
     for name in BROKEN:
         request = {"model": name, "messages": USER, "stream": stream}
-        assert name in error_of(narrow.post("/api/chat", json=request), 500)
+        said = error_of(narrow.post("/api/chat", json=request), 500)
+        assert name in said
+        assert name != "outside" or "behind the end of the file" in said
+        shown = narrow.post("/api/show", json={"model": name})
+        assert shown.json()["details"]["format"] == "gguf"
         good = narrow.post("/api/chat", json={"model": "whole", "messages": USER})
         assert ndjson(good.text)[-1]["done"]

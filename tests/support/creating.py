@@ -16,6 +16,9 @@ from pronk.workers.store.builtin import BuiltinModel
 from pronk.workers.store.catalog import Catalog
 from pronk.workers.store.creating.creation import create
 from pronk.workers.store.layout import Library
+from pronk.workers.store.looking.headers import Headers
+from pronk.workers.store.looking.looker import Looker
+from pronk.workers.store.looking.templates import Templates
 from pronk.workers.store.report import Report
 from pronk.workers.store.writing import Writer
 from support.store import CALL, listed, show
@@ -35,6 +38,7 @@ class Workshop:
     pulled: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.looker = Looker(Headers(), Templates())
         self.writer = Writer(self.root)
         self.library = Library(self.root)
 
@@ -70,6 +74,7 @@ class Workshop:
             writer=self.writer,
             pull=self.pull,
             report=report,
+            looker=self.looker,
             builtin=self.builtin,
             quantizing=self.quantizing,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,11 @@ from pronk.protocol.messages.library import (
     ResolveModel,
     ShowModel,
 )
-from pronk.workers.store.catalog import Catalog
+from pronk.workers.conversation.analysis import found_out
+from pronk.workers.store.catalog import Answer, Catalog, Question
+from pronk.workers.store.looking.finding import Lacking, LookAtTemplate
+from pronk.workers.store.looking.read_headers import said_of
+from pronk.workers.store.looking.throwaway import descriptor_of
 
 CALL = "0" * 32
 MEDIA = "application/vnd.ollama.image."
@@ -97,18 +102,35 @@ class Ollama:
 PHI = "registry.ollama.ai/library/phi/latest"
 
 
+def answer_of(catalog: Catalog, question: Question) -> Answer:
+    """The answer to a question. What a process would find out is found out here, by its code."""
+    content = False
+    while True:
+        try:
+            return catalog.answer(question, content=content)
+        except Lacking as lacking:
+            for look in lacking.looks:
+                if isinstance(look, LookAtTemplate):
+                    catalog.templates.keep(look.source, found_out(look.source))
+                else:
+                    with FileIO(descriptor_of(look.path)) as file:
+                        for line in said_of(file, look.detail):
+                            catalog.headers.take(look, line)
+            content = lacking.seconds is not None
+
+
 def resolve(catalog: Catalog, name: str) -> ModelResolved:
-    answer = catalog.answer(ResolveModel(CALL, name))
+    answer = answer_of(catalog, ResolveModel(CALL, name))
     assert isinstance(answer, ModelResolved)
     return answer
 
 
 def describe(catalog: Catalog, digest: str) -> ModelFacts:
-    return catalog.answer(DescribeModel(CALL, digest)).facts  # type: ignore[union-attr]
+    return answer_of(catalog, DescribeModel(CALL, digest)).facts  # type: ignore[union-attr]
 
 
 def listed(catalog: Catalog) -> list[ModelSummary]:
-    return catalog.answer(ListModels(CALL)).models  # type: ignore[union-attr]
+    return answer_of(catalog, ListModels(CALL)).models  # type: ignore[union-attr]
 
 
 def names(catalog: Catalog) -> list[str]:
@@ -116,12 +138,12 @@ def names(catalog: Catalog) -> list[str]:
 
 
 def show(catalog: Catalog, name: str, *, verbose: bool = False) -> ModelShown:
-    answer = catalog.answer(ShowModel(CALL, name, verbose))
+    answer = answer_of(catalog, ShowModel(CALL, name, verbose))
     assert isinstance(answer, ModelShown)
     return answer
 
 
 def refusal(catalog: Catalog, question: Any) -> PronkError:
     with pytest.raises(PronkError) as caught:
-        catalog.answer(question)
+        answer_of(catalog, question)
     return caught.value

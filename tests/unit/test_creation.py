@@ -17,10 +17,10 @@ from pronk.protocol.messages.changes import ModelMessage
 from pronk.protocol.messages.generation import SamplingOptions
 from pronk.protocol.names import ModelName
 from pronk.workers.store.builtin import BuiltinModel
-from pronk.workers.store.creating.gguf_check import FileFacts, Kind
 from pronk.workers.store.creating.parameters import parameter_names, typed
 from pronk.workers.store.creating.parts import Part, assembled
 from pronk.workers.store.layout import Layer
+from pronk.workers.store.looking.gguf_check import FileFacts, Kind
 from pronk.workers.store.report import Report
 from support.creating import MEDIA, Workshop
 from support.gguf_files import F32, gguf_bytes, small_gguf, tensor
@@ -357,7 +357,7 @@ async def test_a_template_that_its_reader_dies_of_is_refused(
 ) -> None:
     error = await refused(shop, files={"x": weights}, template=source)
     assert error.code is Code.INVALID_REQUEST
-    assert error.message == ("template: it cannot be used: it made the process that read it fail")
+    assert error.message == "template: it cannot be used: it takes too much memory or time"
 
 
 @pytest.mark.parametrize("name", ["", "a:b:c/d", "../x", "a/../b", "x" * 600, "a\0b", "C:\\x"])
@@ -425,6 +425,7 @@ async def test_a_model_that_has_the_name_is_replaced_and_its_own_blobs_go(
     assert [model.name for model in shop.listed()] == ["mine:latest"]
     assert shop.show("mine").system == "second"
     assert not first & shop.blobs()
+    assert shop.statuses[-3:] == ["writing manifest", "removing unused layers", "success"]
 
 
 async def test_a_model_may_be_made_of_itself(shop: Workshop, weights: str) -> None:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from pronk.protocol.errors import Code, PronkError
 from pronk.workers.store import demo
-from pronk.workers.store.creating.gguf_check import FileFacts, check_file
-from pronk.workers.store.creating.inspection import inspect
 from pronk.workers.store.gguf_metadata import InvalidGGUF
+from pronk.workers.store.looking.gguf_check import FileFacts, check_file
+from pronk.workers.store.looking.inspection import inspect
 from support.gguf_files import (
     F16,
     F32,
@@ -279,6 +279,6 @@ async def test_as_many_tensors_as_there_may_be_fit_in_the_memory_that_there_is(
     entries = (tensor(f"{n:063}", (1,), F32, 32 * n) for n in range(100_000))
     written(path, gguf_bytes(*entries, data=32 * 100_000))
     assert (await inspect(path, "x")).data == 400_000
-    monkeypatch.setattr("pronk.workers.store.creating.inspection._MEMORY", 16 * 1024**2)
+    monkeypatch.setattr("pronk.workers.store.looking.inspection._MEMORY", 16 * 1024**2)
     with pytest.raises(PronkError, match="too much memory"):
         await inspect(path, "x")

@@ -75,7 +75,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_header_tells_what_the_model_is(path: Path) -> None:
     header = read_header(write_gguf(path))
-    assert facts_of(header) == HeaderFacts("llama", "Q8_0", "320", 2048, False, False, 0)
+    assert facts_of(header) == HeaderFacts("llama", "Q8_0", "320", 2048, False, False, False, "")
     assert header.version == 3
     assert header.metadata["general.name"] == "Tiny"
     assert header.metadata["llama.attention.layer_norm_rms_epsilon"] == 1e-5

@@ -169,6 +169,19 @@ async def test_what_is_there_is_not_fetched(stage: Stage) -> None:
     assert len(stage.models()) == 2
 
 
+async def test_what_takes_a_models_place_tells_that_its_blobs_go(stage: Stage) -> None:
+    await stage.pull()
+    stage.lines.clear()
+    await stage.pull()
+    assert stage.lines[-1].status == "success"
+    assert "removing unused layers" not in [line.status for line in stage.lines]
+    stage.origin.add("library/m:latest", b"new" + WEIGHTS)
+    await stage.pull()
+    last = [line.status for line in stage.lines][-3:]
+    assert last == ["writing manifest", "removing unused layers", "success"]
+    assert stage.stored() is None
+
+
 async def test_a_blob_of_another_size_is_fetched_again(stage: Stage) -> None:
     blobs = stage.root / "blobs"
     blobs.mkdir(parents=True)

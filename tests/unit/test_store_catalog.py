@@ -282,7 +282,7 @@ def test_a_truncated_file_is_not_loaded(ollama: Ollama, catalog: Catalog, weight
     ollama.add(PHI, weights[:-1000])
     error = refusal(catalog, DescribeModel(CALL, resolve(catalog, "phi").digest))
     assert error.code is Code.LOAD_FAILED
-    assert "bytes of its tensors are missing" in error.message
+    assert "984 bytes behind the end of the file" in error.message
 
 
 def test_a_model_without_a_gguf_file_is_listed_but_not_loaded(
@@ -390,6 +390,8 @@ def test_what_a_models_template_can_do_is_named_in_ollamas_order() -> None:
     told = {"thinking", "tools", "vision", "insert", "embedding", "flying"}
     assert capabilities_of(None, told) == ["completion", "tools", "insert", "vision", "thinking"]
     assert capabilities_of(None) == ["completion"]
-    facts = HeaderFacts("llama", "Q8_0", "1B", 9, embeds=False, infills=True, missing_bytes=0)
+    facts = HeaderFacts(
+        "llama", "Q8_0", "1B", 9, embeds=False, infills=True, sees=False, problem=""
+    )
     assert capabilities_of(facts, ["tools"]) == ["completion", "tools", "insert"]
     assert capabilities_of(replace(facts, embeds=True), told) == ["embedding"]

@@ -10,6 +10,7 @@ from pronk.protocol.codec import decode, encode
 from pronk.protocol.errors import Code
 from pronk.protocol.messages.library import DescribeModel, ModelDescribed, ModelPart, PartKind
 from pronk.workers.store.catalog import Catalog
+from support.gguf_files import gguf_bytes, tensor
 from support.store import CALL, CONFIG, PHI, Ollama, describe, refusal, resolve
 
 
@@ -20,20 +21,37 @@ def parts(catalog: Catalog) -> list[ModelPart]:
 def test_parts_are_told_with_their_places_and_sizes(
     ollama: Ollama, catalog: Catalog, weights: bytes
 ) -> None:
-    layers = {
-        kind: ollama.layer(kind, f"the {kind}")
-        for kind in ("adapter", "projector", "template", "system", "messages", "params", "license")
-    }
+    kinds = ("adapter", "projector", "template", "system", "messages", "params", "license")
+    contents = {kind: f"the {kind}".encode() for kind in kinds} | {"projector": gguf_bytes()}
+    layers = {kind: ollama.layer(kind, content) for kind, content in contents.items()}
     ollama.add(PHI, weights, *layers.values())
     assert parts(catalog) == [
         ModelPart(
             PartKind(kind),
             str(ollama.path_of(layers[kind]["digest"])),
             layers[kind]["digest"].removeprefix("sha256:"),
-            len(f"the {kind}"),
+            len(contents[kind]),
         )
         for kind in ("adapter", "projector", "template", "system", "messages")
     ]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"no GGUF", "does not begin with 'GGUF'"),
+        (gguf_bytes(tensor(offset=1 << 20), data=128), "behind the end of the file"),
+        (gguf_bytes(tensor(shape=(0,)), data=128), "dimension"),
+    ],
+)
+def test_a_projector_that_its_loader_would_read_beyond_keeps_the_model_from_being_loaded(
+    ollama: Ollama, catalog: Catalog, weights: bytes, content: bytes, reason: str
+) -> None:
+    ollama.add(PHI, weights, ollama.layer("projector", content))
+    error = refusal(catalog, DescribeModel(CALL, resolve(catalog, "phi").digest))
+    assert error.code is Code.LOAD_FAILED
+    assert "its projector is not a valid GGUF" in error.message
+    assert reason in error.message
 
 
 def test_a_model_may_have_none(ollama: Ollama, catalog: Catalog, weights: bytes) -> None:

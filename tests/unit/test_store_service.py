@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -39,7 +40,10 @@ from pronk.protocol.state import StateDirectory
 from pronk.workers.store import service
 from pronk.workers.store.catalog import QUESTIONS, Answer, Catalog, Question
 from pronk.workers.store.layout import Library
+from pronk.workers.store.looking import looker
 from pronk.workers.store.service import Store
+from support.gguf_files import LLAMA, gguf_bytes, tensor
+from support.store import Ollama
 
 PATIENCE = 30.0
 """Seconds after which a condition that should come true at once counts as never."""
@@ -214,7 +218,7 @@ async def test_sigterm_ends_the_process(process: subprocess.Popen[bytes], asker:
 HANGS = """
 import threading
 from pronk.workers.store import catalog, service
-def hang(self, question):
+def hang(self, question, *, content=False):
     print("asked", flush=True)
     threading.Event().wait()
 catalog.Catalog.answer = hang
@@ -266,11 +270,11 @@ class GatedCatalog(Catalog):
         self.gated: tuple[type[Any], ...] = QUESTIONS
         self.asked = 0
 
-    def answer(self, question: Question) -> Answer:
-        self.asked += 1
+    def answer(self, question: Question, *, content: bool = False) -> Answer:
+        self.asked += not content  # a list that was to be completed is asked for once more
         if isinstance(question, self.gated) and not self.gate.wait(PATIENCE):
             raise PronkError(Code.INTERNAL, "the gate stayed closed")
-        return super().answer(question)
+        return super().answer(question, content=content)
 
 
 @pytest.fixture
@@ -352,3 +356,73 @@ async def test_a_fault_of_ours_is_answered_without_its_details(
     assert isinstance(failed, CallFailed)
     assert failed.failure.code is Code.INTERNAL
     assert "secret" not in failed.failure.message
+
+
+async def test_hostile_templates_hold_up_nothing_else(
+    state: StateDirectory, models: Path, asker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as are tried at a time, and one more, none of which ever ends."""
+    names = [f"hostile{number}" for number in range(looker.TEMPLATES + 1)]
+    library = Ollama(models)
+    (weights,) = [path.read_bytes() for path in (models / "blobs").iterdir()]
+    for name in names:
+        template = library.layer("template", f"{name} {{% for a in messages %}}{{% endfor %}}")
+        library.add(f"registry.ollama.ai/library/{name}/latest", weights, template)
+    gate, tried = threading.Event(), list[str]()
+
+    def hangs(source: str) -> dict[str, Any]:
+        tried.append(source)
+        assert gate.wait(PATIENCE)
+        return {"broken": "it takes too much memory or time"}
+
+    monkeypatch.setattr(looker, "found_out", hangs)
+    store = Store(state.store, Catalog(Library(models), None))
+    try:
+        questions = [
+            question(call(), name) for name in names for question in (ResolveModel, ShowModel)
+        ]
+        waiting = [asyncio.create_task(asker.ask(question)) for question in questions]
+        async with asyncio.timeout(PATIENCE):
+            while len(tried) < looker.TEMPLATES:
+                await asyncio.sleep(0.01)
+        listed = await asker.ask(ListModels(call()))
+        assert {model.name for model in listed.models} >= {"phi:latest", "hostile0:latest"}
+        resolved = await asker.ask(ResolveModel(call(), "phi"))  # of which nothing was known
+        assert isinstance(resolved, ModelResolved)
+        assert isinstance(await asker.ask(DescribeModel(call(), resolved.digest)), ModelDescribed)
+        assert isinstance(await asker.ask(ShowModel(call(), "phi")), ModelShown)
+        assert not any(task.done() for task in waiting)
+        gate.set()
+        answers = await asyncio.gather(*waiting)
+    finally:
+        gate.set()
+        store.close()
+    assert all(isinstance(answer, ModelResolved | ModelShown) for answer in answers)
+    assert len(tried) == len(names)  # each of them once, whoever asked
+
+
+async def test_a_model_whose_tensors_lie_outside_its_file_harms_nobody(
+    process: subprocess.Popen[bytes], asker: Asker, models: Path
+) -> None:
+    outside = gguf_bytes(tensor(offset=1 << 40), pairs=[LLAMA], data=128)
+    absurd = struct.pack("<4sIQQ", b"GGUF", 3, 2**64 - 1, 2**64 - 1)
+    library = Ollama(models)
+    library.add("registry.ollama.ai/library/outside/latest", outside)
+    library.add("registry.ollama.ai/library/absurd/latest", absurd, config={})
+    listed = await asker.ask(ListModels(call()))
+    assert {model.name for model in listed.models} == {
+        "phi:latest",
+        "outside:latest",
+        "absurd:latest",
+    }
+    for name, reason in (("outside", "behind the end of the file"), ("absurd", "metadata entries")):
+        shown = await asker.ask(ShowModel(call(), name, verbose=True))
+        assert isinstance(shown, ModelShown)
+        assert shown.modelfile
+        resolved = await asker.ask(ResolveModel(call(), name))
+        refused = await asker.ask(DescribeModel(call(), resolved.digest))
+        assert isinstance(refused, CallFailed)
+        assert refused.failure.code is Code.LOAD_FAILED
+        assert reason in refused.failure.message
+    assert isinstance(await asker.ask(ShowModel(call(), "phi")), ModelShown)
+    assert process.poll() is None

@@ -184,7 +184,7 @@ def test_a_model_with_a_projector_for_images_sees(
         content = small_gguf(tmp_path / "projector", "clip", metadata=said).read_bytes()
     ollama.add(PHI, weights, ollama.layer("projector", content))
     for _ in range(2):  # found out, and remembered
-        resolved = catalog.answer(ResolveModel("0" * 32, "phi"))
+        resolved = resolve(catalog, "phi")
         assert isinstance(resolved, ModelResolved)
         assert ("vision" in resolved.capabilities) is sees
     assert ("vision" in show(catalog, "phi").capabilities) is sees

@@ -15,7 +15,7 @@ from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.names import parse_name
 from pronk.workers.store.catalog import Catalog
 from pronk.workers.store.layout import Library
-from pronk.workers.store.writing import Writer
+from pronk.workers.store.writing import Replaced, Writer
 from support.store import PHI, Ollama, names
 from support.writing import adopted, digest_of, layer, manifest, written
 
@@ -280,13 +280,14 @@ def test_what_replaces_a_model_tells_which_one_has_no_name_any_more(
     ollama: Ollama, writer: Writer, weights: bytes
 ) -> None:
     first = written(writer, "phi", weights)
-    assert writer.replace(PHI_NAME, manifest(weights)) is None
+    assert writer.replace(PHI_NAME, manifest(weights)) == Replaced(None, 0)
     writer.keep(b"new")
     newer = manifest(weights, layer("license", b"new"))
-    assert writer.replace(PHI_NAME, newer) == first
+    assert writer.replace(PHI_NAME, newer) == Replaced(first, 0)
     writer.copy(PHI_NAME, parse_name("copy"))
-    assert writer.replace(PHI_NAME, manifest(weights)) is None
-    assert writer.replace(parse_name("unknown"), manifest(weights)) is None
+    assert writer.replace(PHI_NAME, manifest(weights)) == Replaced(None, 0)
+    assert writer.replace(parse_name("unknown"), manifest(weights)) == Replaced(None, 0)
+    assert writer.replace(parse_name("copy"), manifest(weights)).removed == 1  # b"new"
 
 
 def test_nothing_is_written_or_deleted_through_links(
@@ -368,7 +369,7 @@ READ_ONLY = """
 import os, sys
 from pathlib import Path
 from pronk.protocol.errors import PronkError
-from pronk.workers.store.writing import Writer
+from pronk.workers.store.writing import Replaced, Writer
 if os.geteuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 try:
@@ -400,7 +401,7 @@ FULL = """
 import sys
 from pathlib import Path
 from pronk.protocol.errors import PronkError
-from pronk.workers.store.writing import Writer
+from pronk.workers.store.writing import Replaced, Writer
 try:
     Writer(Path(sys.argv[1])).keep(bytes(2**20))
 except PronkError as error:

@@ -67,6 +67,19 @@ def test_what_the_store_knows_is_not_found_out_again(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
+    ("source", "fills"),
+    [
+        ("{{ .Prompt }}{{ .Suffix }}", True),
+        ("{{ if $.Suffix }}{{ end }}", True),
+        ("{{ .Prompt }} .Suffix", False),
+        ("{{ prompt }}{{ suffix }}", False),  # no template of a model in Jinja is asked for that
+    ],
+)
+def test_whether_a_template_fills_gaps_is_told(source: str, fills: bool) -> None:
+    assert analysis.analyse(source)["insert"] is fills
+
+
+@pytest.mark.parametrize(
     ("source", "reason"),
     [
         ("{% if %}", "syntax error"),

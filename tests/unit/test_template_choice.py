@@ -10,10 +10,8 @@ from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.messages.generation import ChatMessage
 from pronk.workers.conversation.choice import (
     choose_template,
-    fills_gaps,
     go_template,
     request_template,
-    validate,
 )
 from pronk.workers.conversation.gotemplate import GoTemplateError
 from support.go_templates import families
@@ -88,10 +86,6 @@ def test_go_is_not_taken_for_jinja(source: str) -> None:
 def test_go_with_a_mistake_is_still_go(source: str, reason: str) -> None:
     with pytest.raises(GoTemplateError, match=reason):
         go_template(source)
-    with pytest.raises(PronkError, match=reason) as caught:
-        validate(source)
-    assert caught.value.code is Code.INVALID_REQUEST
-    assert caught.value.message.startswith("template: line ")
 
 
 def test_telling_them_apart_takes_no_longer_for_a_strange_source() -> None:
@@ -176,33 +170,3 @@ def test_a_requests_go_template_that_breaks_is_the_requests_fault(source: str, r
     assert caught.value.code is Code.INVALID_REQUEST
     assert caught.value.message.startswith("template: ")
     assert "secret" not in caught.value.message
-
-
-# --- what the library asks of a template
-
-
-@pytest.mark.parametrize(
-    ("source", "fills"),
-    [
-        ("{{ .Prompt }}{{ .Suffix }}", True),
-        ("{{ if $.Suffix }}{{ end }}", True),
-        ("{{ .Prompt }} .Suffix", False),
-        ("{{ prompt }}{{ suffix }}", False),  # no template of a model in Jinja is asked for that
-        ("{{ if .Suffix }}", False),
-        ("{% if suffix %}", False),
-        ("", False),
-    ],
-)
-def test_whether_a_template_fills_gaps_is_told(source: str, fills: bool) -> None:
-    assert fills_gaps(source) is fills
-
-
-@pytest.mark.parametrize("source", [GO, JINJA, CHATML, "", "text"])
-def test_a_template_that_can_be_read_is_valid(source: str) -> None:
-    validate(source)
-
-
-def test_broken_jinja_is_not_valid() -> None:
-    with pytest.raises(PronkError, match="template: syntax error") as caught:
-        validate("{% if %}")
-    assert caught.value.code is Code.INVALID_REQUEST

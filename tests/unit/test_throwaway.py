@@ -18,9 +18,9 @@ import pytest
 import uvloop
 
 from pronk.protocol.errors import Code, PronkError
-from pronk.workers.store.creating.inspection import inspect
 from pronk.workers.store.creating.quantization import quantize
-from pronk.workers.store.creating.throwaway import MAX_LINE, Died, run
+from pronk.workers.store.looking.inspection import inspect
+from pronk.workers.store.looking.throwaway import MAX_LINE, Died, run
 
 PATIENCE = 60.0
 PYTHON = sys.executable
@@ -197,7 +197,7 @@ async def test_one_that_nobody_waits_for_is_killed(play: Play, file: int, tmp_pa
 CONFINED = """
 import json, os, resource, sys
 from pathlib import Path
-from pronk.workers.store.creating.confinement import confine
+from pronk.workers.store.looking.confinement import confine
 confine(memory=32 * 2**20, seconds=7, written=4096, keep=[int(sys.argv[1])])
 limits = {name: resource.getrlimit(getattr(resource, name)) for name in
           ("RLIMIT_CPU", "RLIMIT_CORE", "RLIMIT_FSIZE")}
@@ -242,9 +242,9 @@ def test_it_gives_up_memory_time_files_descriptors_and_environment() -> None:
 ORPHAN = """
 import asyncio, os, sys
 from pronk.protocol.errors import Code, PronkError
-from pronk.workers.store.creating.inspection import inspect
+from pronk.workers.store.looking.inspection import inspect
 from pronk.workers.store.creating.quantization import quantize
-from pronk.workers.store.creating.throwaway import run
+from pronk.workers.store.looking.throwaway import run
 asyncio.run(run("program", [], 0, seconds=3600))
 """
 
@@ -263,7 +263,7 @@ def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_text(
         f"#!{sys.executable}\nimport os, time\n"
-        "from pronk.workers.store.creating.confinement import confine\n"
+        "from pronk.workers.store.looking.confinement import confine\n"
         "confine(memory=2**20, seconds=60, written=0)\n"
         "print('{\"pid\": %d}' % os.getpid(), flush=True)\ntime.sleep(3600)\n"
     )

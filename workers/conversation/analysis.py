@@ -4,8 +4,9 @@ What a template takes, and how a model writes its answers that was trained with 
 once, by rendering it: the store does that, and tells the workers. A template that loops, recurses
 or builds gigabytes ends its process and nothing else.
 
-Run as a program, it reads an order and writes JSON: `{"traits": {…}, "format": {…}}`, or
-`{"broken": reason}`.
+Run as a program, it reads an order and writes JSON: `{"traits": {…}, "format": {…}, "insert": …}`,
+whose last value says whether the template has a place for what stands behind a gap, as those in Go
+may, or `{"broken": reason}`.
 """
 
 from __future__ import annotations
@@ -78,11 +79,12 @@ def analyse(source: str) -> dict[str, Any]:
     Raises `Broken` or `GoTemplateError`.
     """
     if template := go_template(source):
-        rendering = GoRendering(GoChatTemplate(template, source))
-        return {"traits": asdict(TAKES_ALL), "format": _format(rendering)}
+        chat = GoChatTemplate(template, source)
+        found = {"traits": asdict(TAKES_ALL), "format": _format(GoRendering(chat))}
+        return {**found, "insert": chat.fills}
     traits = find_traits(source, ChatTemplate(source, bos=BOS, eos=EOS).text)
     ways = HuggingFace(Renderer(source), BOS, EOS).ways()
-    return {"traits": asdict(traits), "format": _format(*ways)}
+    return {"traits": asdict(traits), "format": _format(*ways), "insert": False}
 
 
 def _format(*ways: Rendering) -> dict[str, Any]:

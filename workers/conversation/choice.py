@@ -96,21 +96,3 @@ def _traits_of_request(source: str) -> Traits | None:
         return analysed(source).traits
     except jinja.Broken:
         return None
-
-
-def fills_gaps(source: str) -> bool:
-    """Whether a model's template has a place for what stands behind a gap: those in Go may."""
-    try:
-        template = go_template(source)
-    except GoTemplateError:
-        return False
-    return template is not None and "suffix" in {name.lower() for name in template.names}
-
-
-def validate(source: str) -> None:
-    """Raises `PronkError` (INVALID_REQUEST) with a reason where a template cannot be read."""
-    try:
-        if not go_template(source):
-            jinja.check(source)
-    except (GoTemplateError, jinja.Broken) as error:
-        raise PronkError(Code.INVALID_REQUEST, f"template: {error}") from None

@@ -21,7 +21,7 @@ class BuiltinModel:
     """`demo:latest` as it lies in the package. Read-only, and part of no library."""
 
     def __init__(self, weights: Path = demo.WEIGHTS) -> None:
-        self._weights = weights
+        self.weights = weights
         self._digests: Remembered[str] = Remembered(1)
         self._noted = RateLimitedLog(_log)
 
@@ -31,13 +31,13 @@ class BuiltinModel:
         Its digest is that of the file. It counts as modified when it was installed.
         """
         try:
-            status = self._weights.stat()
+            status = self.weights.stat()
             stamp = stamp_of(status)
-            digest = self._digests.get(self._weights, stamp)
+            digest = self._digests.get(self.weights, stamp)
             if digest is None:
-                with self._weights.open("rb") as file:
+                with self.weights.open("rb") as file:
                     digest = hashlib.file_digest(file, "sha256").hexdigest()
-                self._digests.keep(self._weights, stamp, digest)
+                self._digests.keep(self.weights, stamp, digest)
         except OSError as error:
             self._noted.warning("no demo model", f"its file cannot be read: {error.strerror}")
             return None
@@ -47,6 +47,6 @@ class BuiltinModel:
             modified_at=max(0.0, status.st_mtime),
             size=status.st_size,
             config=Config(format="gguf"),
-            weights=self._weights,
+            weights=self.weights,
             blob=digest,
         )

@@ -1,15 +1,16 @@
 """Answers to the questions of `protocol.messages.library`, from the library and what is built in.
 
-Everything here reads the disk and may take a while: `service` calls it in threads.
+Everything here reads the disk and may take a while: `service` calls it in threads. What only a
+process can find out is not waited for: `Lacking` is raised (`looking`).
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Iterator
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from ...protocol.errors import Code, PronkError
@@ -20,9 +21,11 @@ from ...protocol.messages.library import (
     ModelDescribed,
     ModelFacts,
     ModelList,
+    ModelPart,
     ModelResolved,
     ModelShown,
     ModelSummary,
+    PartKind,
     ResolveModel,
     ShowModel,
 )
@@ -33,21 +36,27 @@ from .builtin import BuiltinModel
 from .details import capabilities_of, details_of, says_all
 from .echo import NAME as ECHO
 from .echo import echo_facts, echo_model
-from .files import UNCHANGING, Damaged, Remembered, Unreadable, stamp_of
+from .files import UNCHANGING, Damaged, Remembered, Unreadable
 from .fitting import fitted_list
-from .gguf_facts import INFILL_TOKENS, UNKNOWN, HeaderFacts, facts_of
-from .gguf_metadata import InvalidGGUF, read_header
+from .gguf_facts import UNKNOWN, HeaderFacts
+from .gguf_metadata import InvalidGGUF
 from .layout import Library, StoredModel
+from .looking.finding import Lacking, Look
+from .looking.headers import Headers
+from .looking.read_headers import Detail
+from .looking.templates import Templates
 from .modelfile import worker_parameters
 from .parts import parts_of
 from .showing import show
-from .sight import Projectors
+from .sight import sees
 
 _log = logging.getLogger(__name__)
 
 _REMEMBERED = 16_384
 _LIST_SECONDS = 2.0
-"""Longest that one list reads headers of models whose config does not say what they are."""
+"""Longest that one list waits for headers of models whose config does not say what they are."""
+_LISTED = 256
+"""Headers that are read on account of one list."""
 
 Question = ResolveModel | DescribeModel | ListModels | ShowModel
 QUESTIONS = (ResolveModel, DescribeModel, ListModels, ShowModel)
@@ -67,21 +76,23 @@ class Catalog:
         self._library = library
         self._builtin = builtin
         self._echo = echo
-        self._facts: Remembered[HeaderFacts | InvalidGGUF] = Remembered(_REMEMBERED)
         self._by_digest: Remembered[StoredModel] = Remembered(_REMEMBERED)
-        self._analyses = Analyses(library)
-        self._projectors = Projectors(library, _REMEMBERED)
+        self.headers = Headers(*([builtin.weights] if builtin else []))
+        self.templates = Templates()
+        self._analyses = Analyses(library, self.headers, self.templates)
         self._noted = RateLimitedLog(_log)
 
-    def answer(self, question: Question) -> Answer:
-        """The answer to one question. Raises `PronkError` when there is none."""
+    def answer(self, question: Question, *, content: bool = False) -> Answer:
+        """The answer to one question. Raises `PronkError` when there is none, and `Lacking` when
+        something is to be found out before; a list is `content` with what is known, if asked to be.
+        """
         match question:
             case ResolveModel():
                 return self._resolve(question)
             case DescribeModel():
                 return self._describe(question)
             case ListModels():
-                return self._list(question)
+                return self._list(question, content=content)
             case ShowModel():
                 return self._show(question)
 
@@ -99,7 +110,9 @@ class Catalog:
         if facts is None or facts.embeds:
             return capabilities_of(facts)
         return capabilities_of(
-            facts, self._analyses.of(model).capabilities, sees=self._projectors.see(model)
+            facts,
+            self._analyses.of(model).capabilities,
+            sees=sees(model, self._library, self.headers),
         )
 
     def _describe(self, question: DescribeModel) -> ModelDescribed:
@@ -128,10 +141,9 @@ class Catalog:
             raise _not_gguf(model, str(error)) from None
         if facts.architecture == UNKNOWN:
             raise _not_gguf(model, "it does not name its architecture")
-        if facts.missing_bytes:
-            raise _not_gguf(
-                model, f"the last {facts.missing_bytes} bytes of its tensors are missing"
-            )
+        if facts.problem:
+            raise _not_gguf(model, facts.problem)
+        self._require_projectors(model, parts)
         return ModelDescribed(
             call=question.call,
             facts=ModelFacts(
@@ -162,13 +174,17 @@ class Catalog:
             self._noted.warning("parameters ignored", f"{model.name.display}: {error}")
             return {}
 
-    def _list(self, question: ListModels) -> ModelList:
-        until = time.monotonic() + _LIST_SECONDS
+    def _list(self, question: ListModels, *, content: bool) -> ModelList:
         models = sorted(self._models(), key=lambda model: (-model.modified_at, model.name.parts))
         summaries: list[ModelSummary] = []
+        lacking: list[Look] = []
         for model in models:
-            enough = says_all(model.config) or time.monotonic() > until
-            facts = None if enough else self._facts_or_none(model)
+            facts = None
+            if not says_all(model.config):
+                try:
+                    facts = self._facts_or_none(model, Detail.FACTS)
+                except Lacking as each:
+                    lacking += each.looks
             summaries.append(
                 ModelSummary(
                     name=model.name.display,
@@ -178,6 +194,8 @@ class Catalog:
                     details=details_of(model, facts),
                 )
             )
+        if lacking and not content:
+            raise Lacking(*lacking[:_LISTED], seconds=_LIST_SECONDS)
         answer = fitted_list(ModelList(question.call, summaries))
         if left_out := len(models) - len(answer.models):
             self._noted.warning("list cut", f"its oldest {left_out} models do not fit in an answer")
@@ -186,7 +204,14 @@ class Catalog:
     def _show(self, question: ShowModel) -> ModelShown:
         model = self._find(question.name)
         try:
-            return show(question, model, self._library, self._capabilities(model), self._noted)
+            return show(
+                question,
+                model,
+                self._library,
+                self.headers,
+                self._capabilities(model),
+                self._noted,
+            )
         except Damaged as error:
             raise _damaged(model.name.display, error) from None
 
@@ -243,32 +268,43 @@ class Catalog:
             f"POST /api/pull{builtin}",
         )
 
-    def _header_facts(self, model: StoredModel) -> HeaderFacts:
-        """The facts in the model's GGUF header. Raises `InvalidGGUF`, also when there is none."""
+    def _header_facts(self, model: StoredModel, detail: Detail = Detail.BRIEF) -> HeaderFacts:
+        """The facts in the model's GGUF header. Raises `InvalidGGUF`, also when there is none, and
+        `Lacking`.
+        """
         if model.weights is None:
             raise InvalidGGUF("there is none")
-        try:
-            stamp = stamp_of(model.weights.stat())
-        except OSError as error:
-            raise InvalidGGUF(f"it cannot be read ({error.strerror})") from None
-        known = self._facts.get(model.weights, stamp)
-        if known is None:
-            try:
-                known = facts_of(read_header(model.weights, look_for=INFILL_TOKENS))
-            except InvalidGGUF as error:
-                known = error
-            self._facts.keep(model.weights, stamp, known)
-        if isinstance(known, InvalidGGUF):
-            raise InvalidGGUF(str(known))
-        return known
+        return self.headers.facts(model.weights, detail)
 
-    def _facts_or_none(self, model: StoredModel) -> HeaderFacts | None:
+    def _facts_or_none(
+        self, model: StoredModel, detail: Detail = Detail.BRIEF
+    ) -> HeaderFacts | None:
         try:
-            return self._header_facts(model)
+            return self._header_facts(model, detail)
         except InvalidGGUF as error:
             if model.weights:
                 self._noted.warning("invalid GGUF", f"{model.name.display}: {error}")
             return None
+
+    def _require_projectors(self, model: StoredModel, parts: list[ModelPart]) -> None:
+        """Raises `PronkError` where a projector is not what its header says: what loads it would
+        believe that.
+        """
+        lacking: list[Look] = []
+        for part in parts:
+            if part.kind is not PartKind.PROJECTOR:
+                continue
+            try:
+                problem = self.headers.facts(Path(part.path)).problem
+            except InvalidGGUF as error:
+                problem = str(error)
+            except Lacking as each:
+                lacking += each.looks
+                continue
+            if problem:
+                raise _not_gguf(model, problem, "its projector")
+        if lacking:
+            raise Lacking(*lacking)
 
 
 def _damaged(name: str, error: Damaged) -> PronkError:
@@ -280,8 +316,8 @@ def _damaged(name: str, error: Damaged) -> PronkError:
     )
 
 
-def _not_gguf(model: StoredModel, problem: str) -> PronkError:
+def _not_gguf(model: StoredModel, problem: str, which: str = "its file") -> PronkError:
     return PronkError(
         Code.LOAD_FAILED,
-        f"model '{model.name.display}' cannot be loaded: its file is not a valid GGUF: {problem}",
+        f"model '{model.name.display}' cannot be loaded: {which} is not a valid GGUF: {problem}",
     )

@@ -12,6 +12,7 @@ from .builtin import BuiltinModel
 from .changes import Run
 from .creating.creation import create
 from .layout import Library
+from .looking.looker import Looker
 from .pulling.pull import Puller
 from .pushing import push
 from .registry.client import Registry
@@ -29,12 +30,14 @@ class Deliveries:
         builtin: BuiltinModel | None,
         registry: Registry,
         puller: Puller,
+        looker: Looker,
     ) -> None:
         self._library = library
         self._writer = writer
         self._builtin = builtin
         self._registry = registry
         self._puller = puller
+        self._looker = looker
         self._quantizing = asyncio.Lock()
 
     def runs(self) -> Mapping[type[Any], Run]:
@@ -64,6 +67,7 @@ class Deliveries:
             writer=self._writer,
             pull=self._pull_base,
             report=report,
+            looker=self._looker,
             builtin=self._builtin,
             quantizing=self._quantizing,
         )

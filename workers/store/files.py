@@ -6,7 +6,7 @@ import os
 import stat
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -67,11 +67,14 @@ def read_small(path: Path, limit: int, what: str) -> bytes:
 class Remembered(Generic[T]):
     """What was worked out from files, as long as their stamps stay the same. For many threads.
 
-    Holds at most `limit` values; the ones not used for longest are dropped first.
+    Holds values that weigh at most `limit` together, one each where nothing else is said; the ones
+    not used for longest are dropped first.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, *, weigh: Callable[[T], int] = lambda value: 1) -> None:
         self._limit = limit
+        self._weigh = weigh
+        self._weight = 0
         self._values: OrderedDict[Hashable, tuple[Stamp, T]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -87,8 +90,11 @@ class Remembered(Generic[T]):
     def keep(self, key: Hashable, stamp: Stamp, value: T) -> T:
         """Keeps `value` and returns it."""
         with self._lock:
+            if before := self._values.pop(key, None):
+                self._weight -= self._weigh(before[1])
             self._values[key] = stamp, value
-            self._values.move_to_end(key)
-            if len(self._values) > self._limit:
-                self._values.popitem(last=False)
+            self._weight += self._weigh(value)
+            while self._weight > self._limit:
+                _, (_, oldest) = self._values.popitem(last=False)
+                self._weight -= self._weigh(oldest)
         return value

@@ -36,7 +36,7 @@ def fitted(shown: ModelShown, name: str) -> ModelShown:
         return shown
     info = dict(shown.model_info)
     sizes = {key: len(_pack(value)) for key, value in info.items() if isinstance(value, list)}
-    omitted: list[str] = []
+    omitted: list[str] = list(info.pop(OMITTED, ()))
     for key in sorted(sizes, key=lambda key: -sizes[key]):
         info[key] = None
         omitted.append(key)

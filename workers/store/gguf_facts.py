@@ -49,7 +49,10 @@ class HeaderFacts:
     """Whether the model turns text into vectors, and writes none."""
     infills: bool
     """Whether the model has tokens for a gap that it is to fill in."""
-    missing_bytes: int
+    sees: bool
+    """Whether it is a projector that has a part for images."""
+    problem: str
+    """Why a tensor cannot be where the header says; empty where all can."""
 
 
 def facts_of(header: Header) -> HeaderFacts:
@@ -69,7 +72,8 @@ def facts_of(header: Header) -> HeaderFacts:
         # A pooling type other than 0 (none) is how converters mark embedding models.
         embeds=architecture in ENCODERS or (_is_count(pooling) and pooling > 0),
         infills=_infills(header),
-        missing_bytes=header.missing_bytes,
+        sees=metadata.get("clip.has_vision_encoder") is True,
+        problem=header.problem,
     )
 
 

@@ -5,7 +5,9 @@ per array element, which took 9 s on a vocabulary of 152 k tokens where this one
 0.1 s, and it believes every count it reads (the mistake behind CVE-2024-39720). Its tables of
 types are used here. This reader goes through the file once, in a small window (a mapping would be
 a SIGBUS when somebody truncates the file meanwhile), checks every count against what the file can
-hold, and keeps large arrays only when they are asked for and fit in a budget.
+hold, and keeps large arrays only when they are asked for and fit in a budget. So every file,
+however hostile, ends in a header or in `InvalidGGUF`, after a few seconds at most and in less than
+256 MiB; those of a library are read in processes of their own all the same (`looking`).
 
 The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
@@ -35,6 +37,10 @@ VERBOSE_BUDGET = 16 * 1024 * 1024
 CHAT_TEMPLATE = "tokenizer.chat_template"
 """The key of a model's own template, in Jinja."""
 
+_KEY_BUDGET = 512 * 1024
+"""Characters of all keys."""
+_MAX_ELEMENTS = 2 * 1024 * 1024
+"""Of all long arrays that are kept: each takes some microseconds, and many times its bytes."""
 _STRING_BUDGET = 4 * 1024 * 1024
 _MAX_STRING = 1024 * 1024
 _MAX_NAME = 65_535
@@ -99,6 +105,9 @@ class Header:
     missing_bytes: int = 0
     """Bytes of tensor data that the file should have behind its end: more than 0 when the file
     was cut off."""
+    problem: str = ""
+    """Why a tensor cannot be where the header says, as far as the types of tensors are known; empty
+    where all can. Whoever believes such a header reads what is no part of the file."""
     alignment: int = _DEFAULT_ALIGNMENT
     """Bytes of which the place of each tensor's data is a multiple."""
     data_start: int = 0
@@ -164,8 +173,12 @@ def _read(
         raise InvalidGGUF(f"it claims {tensors} tensors")
     header = Header(version, file_size=window.file_size)
     values = _Values(window, keep_arrays, look_for)
+    keys = 0
     for _ in range(pairs):
         key = window.string(_MAX_NAME)
+        keys += len(key)
+        if keys > _KEY_BUDGET:
+            raise InvalidGGUF(f"its metadata keys are longer than {_KEY_BUDGET // 1024} KiB")
         if key in header.metadata:
             raise InvalidGGUF("a metadata key occurs twice")
         header.metadata[key] = values.value(window.u32())
@@ -175,8 +188,8 @@ def _read(
 
 
 def _read_tensors(window: _Window, count: int, header: Header, keep: bool) -> None:
-    data_end = 0
-    for _ in range(count):
+    data_end, last = 0, 0
+    for number in range(1, count + 1):
         name = window.string(_MAX_NAME)
         dimensions = window.u32()
         if dimensions > _MAX_DIMENSIONS:
@@ -188,7 +201,10 @@ def _read_tensors(window: _Window, count: int, header: Header, keep: bool) -> No
         if header.parameter_count > _MAX_COUNT:
             raise InvalidGGUF("its tensors have more elements than can be counted")
         type_name, block, size = _tensor_type(kind, elements)
-        data_end = max(data_end, offset + (size or 0))
+        if not header.problem and (problem := shape_problem(shape, block)):
+            header.problem = f"its tensor {number} of {count} {problem}"
+        if offset + (size or 0) > data_end:
+            data_end, last = offset + (size or 0), number
         if keep:
             header.tensors.append(Tensor(name, type_name, shape, offset, size, block))
     alignment = header.metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
@@ -196,8 +212,27 @@ def _read_tensors(window: _Window, count: int, header: Header, keep: bool) -> No
         raise InvalidGGUF("its alignment is not a power of two")
     header.alignment = alignment
     header.data_start = -(-window.position // alignment) * alignment
-    if count:
+    if last:
         header.missing_bytes = max(0, header.data_start + data_end - window.file_size)
+        if not header.problem and (problem := place_problem(header.missing_bytes)):
+            header.problem = f"its tensor {last} of {count} {problem}"
+
+
+def shape_problem(shape: list[int], block: int) -> str | None:
+    """Why no tensor of a type whose blocks have so many elements has this shape."""
+    if not all(0 < elements <= _MAX_COUNT for elements in shape):
+        return "has a dimension of a size that cannot be"
+    row = shape[0] if shape else 1
+    if row % block:
+        return f"has rows of {row} elements, which its type cannot have"
+    return None
+
+
+def place_problem(behind: int) -> str | None:
+    """Why a tensor does not lie in a file that ends so many bytes before it does."""
+    if behind <= 0:
+        return None
+    return f"ends {behind} bytes behind the end of the file: it was cut off, or made up"
 
 
 def _tensor_type(kind: int, elements: int) -> tuple[str, int, int | None]:
@@ -219,6 +254,7 @@ class _Values:
         self.noted: set[bytes] = set()
         self._texts = _STRING_BUDGET
         self._arrays = VERBOSE_BUDGET if keep_arrays else 0
+        self._elements = _MAX_ELEMENTS
 
     def value(self, kind: int) -> Any:
         """The next value, of type `kind`; None where it is too long to keep."""
@@ -249,10 +285,11 @@ class _Values:
             raise InvalidGGUF(f"it has a metadata array of the unsupported type {kind}")
         size = scalar.size * count
         if count > INLINE_ARRAY:
-            if size > self._arrays:
+            if size > self._arrays or count > self._elements:
                 window.skip(size)
                 return None
             self._arrays -= size
+            self._elements -= count
         elements = struct.unpack(f"<{count}{scalar.format[1:]}", window.take(size))
         return _plain(kind, elements)
 
@@ -261,7 +298,7 @@ class _Values:
         if count <= INLINE_ARRAY:
             return [self._text() for _ in range(count)]
         start = window.position
-        if 8 * count > self._arrays:
+        if 8 * count > self._arrays or count > self._elements:
             self._skip_strings(count)
             return None
         kept: list[str | None] = []
@@ -276,6 +313,7 @@ class _Values:
                 self.noted.add(text)
             kept.append(text.decode("utf-8", "replace"))
         self._arrays -= window.position - start
+        self._elements -= count
         return kept
 
     def _skip_strings(self, count: int) -> None:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from pathlib import Path
 
 from ...protocol.errors import Code, PronkError
 from ...protocol.names import ModelName
-from .creating.inspection import refusal_of
 from .creating.parts import GGUF_KINDS, MAX_FILES
-from .files import Damaged
+from .files import Damaged, stamp_of
+from .gguf_metadata import InvalidGGUF
 from .layout import manifest_parts
+from .looking.finding import LookAtFile
+from .looking.headers import Headers
+from .looking.read_headers import Detail
+from .looking.reading import read_one
+from .looking.throwaway import descriptor_of
 from .writing import Writer
 
 
@@ -32,9 +39,35 @@ async def inspect_pulled(name: ModelName, manifest: bytes, writer: Writer) -> No
     for digest, kind in kinds.items():
         path = await asyncio.to_thread(writer.find, digest)
         # One that is missing is for whoever writes the manifest to say.
-        if path and (reason := await refusal_of(path)):
+        if path and (reason := await _problem_of(path)):
             what = "weights" if kind == "model" else kind
             raise _refused(name, f"its {what}, sha256:{digest}: {reason}")
+
+
+async def _problem_of(path: Path) -> str:
+    """Why nobody should load a file; empty where nothing speaks against it."""
+    headers = Headers()
+    try:
+        look = await asyncio.to_thread(_look_at, path)
+        if look is None:
+            return ""
+        await read_one(headers, look)
+        return headers.facts(path).problem
+    except InvalidGGUF as error:
+        return str(error)
+    except OSError as error:
+        return f"it cannot be read ({error.strerror})"
+
+
+def _look_at(path: Path) -> LookAtFile | None:
+    """The look that a file needs; None where it is no GGUF file."""
+    file = descriptor_of(path)
+    try:
+        if os.pread(file, 4, 0) != b"GGUF":
+            return None
+        return LookAtFile(path, stamp_of(os.fstat(file)), Detail.FACTS)
+    finally:
+        os.close(file)
 
 
 def _refused(name: ModelName, reason: str) -> PronkError:

@@ -51,7 +51,7 @@ class Shelf:
                 return None
             with self._writer.hold() as hold:
                 manifest = stage_builtin(self._builtin, self._writer, hold)
-                return self._writer.replace(destination, manifest)
+                return self._writer.replace(destination, manifest).unnamed
         if self._echo and echo_model(source):
             raise PronkError(
                 Code.INVALID_REQUEST,

@@ -13,6 +13,7 @@ import shutil
 import time
 from collections.abc import Collection, Iterator, Set
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from .disk import is_regular
@@ -30,16 +31,22 @@ _RECORD = re.compile(r"[0-9a-f]{64}")
 _BLOB = re.compile(r"sha256-([0-9a-f]{64})(?:\.json)?")
 
 
-def prune(digests: Collection[str], staging: Staging, named: Named, held: Set[str]) -> int:
-    """Removes those of these blobs that are Pronk's own and that nothing needs.
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What became of blobs that nothing needs."""
 
-    Returns the bytes of those that nothing needs either, but that somebody else has put there.
-    Raises OSError.
-    """
+    removed: int
+    """How many were removed."""
+    left: int
+    """Bytes of those that stay, because somebody else has put them there."""
+
+
+def prune(digests: Collection[str], staging: Staging, named: Named, held: Set[str]) -> Pruned:
+    """Removes those of these blobs that are Pronk's own and that nothing needs. Raises OSError."""
     if not named.complete:
         _log.warning("no blobs are removed: a manifest of the library cannot be read")
-        return 0
-    left = 0
+        return Pruned(0, 0)
+    removed = left = 0
     for digest in digests:
         if digest in named.sizes or digest in held or _is_under_way(staging, digest):
             continue
@@ -48,9 +55,10 @@ def prune(digests: Collection[str], staging: Staging, named: Named, held: Set[st
             continue
         if is_own(staging, digest):
             remove_own(staging, digest)
+            removed += 1
         else:
             left += status.st_size
-    return left
+    return Pruned(removed, left)
 
 
 def is_own(staging: Staging, digest: str) -> bool:

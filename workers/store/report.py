@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+REMOVED = "removing unused layers"
+"""Ollama's line, behind `writing manifest`, where blobs of the model that had the name went."""
+
 
 class Report(Protocol):
     """Tells those who wait for a change. May be called at any rate, on the event loop only."""

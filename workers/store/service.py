@@ -15,6 +15,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import uvloop
@@ -35,6 +36,7 @@ from .changes import ORDERS, Changes, Run
 from .deaths import Death, LastWords
 from .deliveries import Deliveries
 from .layout import Library
+from .looking.looker import Looker
 from .orders import Shelf
 from .pulling.journal import boot_id
 from .pulling.pull import Puller
@@ -68,8 +70,9 @@ class Store:
 
     What every request needs (which model is it, where does it lie) has a lane of its own beside
     lists and descriptions for people, which take longer and which anybody may ask for at any rate.
-    A question that is repeated while it is being answered is dropped: its answer is on its way.
-    Changes are carried out as `runs` says, by the kind of their order.
+    What only a process can find out, of a file or a template that nobody has looked at yet, keeps
+    no thread waiting. A question that is repeated while it is being answered is dropped: its answer
+    is on its way. Changes are carried out as `runs` says, by the kind of their order.
     """
 
     def __init__(
@@ -77,9 +80,13 @@ class Store:
         endpoint: str,
         catalog: Catalog,
         runs: Mapping[type[Any], Run] | None = None,
+        *,
+        looker: Looker | None = None,
         suspects: Suspects | None = None,
     ) -> None:
+        """`looker` takes looks for the catalog; another one is made where none is given."""
         self._catalog = catalog
+        self._looker = looker or Looker(catalog.headers, catalog.templates)
         self._short = _Lane("short")
         self._long = _Lane("long")
         self._noted = RateLimitedLog(_log)
@@ -93,6 +100,7 @@ class Store:
         """
         self._changes.close()
         self._router.close()
+        self._looker.close()
         for task in self._tasks:
             task.cancel()
         for lane in (self._short, self._long):
@@ -131,16 +139,21 @@ class Store:
         task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, lane: _Lane, peer: str, question: Question) -> None:
-        loop = asyncio.get_running_loop()
         try:
-            answer = await loop.run_in_executor(lane.threads, self._find, question)
+            answer = await self._find(lane, question)
         finally:
             lane.asked.discard((peer, question.call))
         self._router.send(peer, answer)
 
-    def _find(self, question: Question) -> Answer | CallFailed:
+    async def _find(self, lane: _Lane, question: Question) -> Answer | CallFailed:
+        loop = asyncio.get_running_loop()
+
+        async def ask(content: bool) -> Answer:
+            look_up = partial(self._catalog.answer, question, content=content)
+            return await loop.run_in_executor(lane.threads, look_up)
+
         try:
-            return self._catalog.answer(question)
+            return await self._looker.answered(ask)
         except PronkError as error:
             return CallFailed(question.call, Failure.of(error))
         except Exception:
@@ -163,14 +176,16 @@ async def serve(settings: Settings, death: Death = Death.UNKNOWN) -> None:
     registry = Registry(settings)
     puller = Puller(writer, registry, connections=settings.pull_connections)
     shelf = Shelf(library, writer, builtin, echo=echo)
-    deliveries = Deliveries(library, writer, builtin, registry, puller)
+    catalog = Catalog(library, builtin, echo=echo)
+    looker = Looker(catalog.headers, catalog.templates)
+    deliveries = Deliveries(library, writer, builtin, registry, puller, looker)
     runs = {**shelf.runs(), **deliveries.runs()}
     there = "" if settings.models.is_dir() else ", which is not there: empty"
     _log.info("the model library is %s%s", settings.models, there)
     tidying = asyncio.create_task(asyncio.to_thread(writer.tidy))
     state = StateDirectory(settings.state)
     suspects = Suspects(state.orders, boot_id(), death)
-    store = Store(state.store, Catalog(library, builtin, echo=echo), runs, suspects)
+    store = Store(state.store, catalog, runs, looker=looker, suspects=suspects)
     uploads = Uploads(state.uploads, writer)
     try:
         await stop.wait()

@@ -9,10 +9,11 @@ from ...protocol.logs import RateLimitedLog
 from ...protocol.messages.changes import ModelMessage
 from ...protocol.messages.library import ModelShown, ShowModel
 from .details import details_of
-from .fitting import fitted
-from .gguf_facts import INFILL_TOKENS, facts_of
-from .gguf_metadata import CHAT_TEMPLATE, Header, InvalidGGUF, read_header
+from .fitting import OMITTED, fitted
+from .gguf_facts import HeaderFacts
+from .gguf_metadata import CHAT_TEMPLATE, InvalidGGUF
 from .layout import Library, StoredModel
+from .looking.headers import Headers, Shown
 from .modelfile import TEXT_KINDS, Recipe, recipe_of
 
 _MAX_LICENSES = 32
@@ -23,19 +24,20 @@ def show(
     question: ShowModel,
     model: StoredModel,
     library: Library,
+    headers: Headers,
     capabilities: list[str],
     noted: RateLimitedLog,
 ) -> ModelShown:
     """The answer, cut where it would not fit in one message. Files that are no GGUF are left out,
     with a line in the log.
 
-    Raises `Damaged` where a part of the model cannot be read, and `PronkError` (too_large).
+    Raises `Damaged` where a part of the model cannot be read, `PronkError` (too_large), and
+    `Lacking`.
     """
     name = model.name.display
     recipe = recipe_of(name, _texts(model, library), model)
-    header = _header(model.weights, question.verbose, noted, name)
+    facts, header = _header(headers, model.weights, question.verbose, noted, name)
     info = _info(header)
-    facts = facts_of(header) if header else None
     chat_template = info.get(CHAT_TEMPLATE)
     shown = ModelShown(
         call=question.call,
@@ -48,11 +50,8 @@ def show(
         model_info=info,
         capabilities=capabilities,
         modified_at=model.modified_at,
-        tensors=[
-            {"name": tensor.name, "type": tensor.type, "shape": tensor.shape}
-            for tensor in (header.tensors if header else ())
-        ],
-        projector_info=_projector_info(model, library, question.verbose, noted),
+        tensors=header.tensors,
+        projector_info=_projector_info(model, library, headers, question.verbose, noted),
         messages=_messages(recipe),
         requires=model.config.requires,
         renderer=model.config.renderer,
@@ -62,29 +61,30 @@ def show(
 
 
 def _projector_info(
-    model: StoredModel, library: Library, verbose: bool, noted: RateLimitedLog
+    model: StoredModel, library: Library, headers: Headers, verbose: bool, noted: RateLimitedLog
 ) -> dict[str, Any]:
     """The metadata of the first file that turns pictures into what the weights understand."""
     layer = next((layer for layer in model.layers if layer.kind == "projector"), None)
     if layer is None:
         return {}
-    return _info(_header(library.part(layer), verbose, noted, model.name.display))
+    _, shown = _header(headers, library.part(layer), verbose, noted, model.name.display)
+    return _info(shown)
 
 
-def _header(path: Path | None, verbose: bool, noted: RateLimitedLog, name: str) -> Header | None:
+def _header(
+    headers: Headers, path: Path | None, verbose: bool, noted: RateLimitedLog, name: str
+) -> tuple[HeaderFacts | None, Shown]:
     if path is None:
-        return None
+        return None, Shown()
     try:
-        return read_header(path, verbose=verbose, look_for=INFILL_TOKENS)
+        return headers.facts(path), headers.shown(path, verbose=verbose)
     except InvalidGGUF as error:
         noted.warning("invalid GGUF", f"{name}: {error}")
-        return None
+        return None, Shown()
 
 
-def _info(header: Header | None) -> dict[str, Any]:
-    if header is None:
-        return {}
-    return header.metadata | {"general.parameter_count": header.parameter_count}
+def _info(shown: Shown) -> dict[str, Any]:
+    return shown.metadata | ({OMITTED: shown.omitted} if shown.omitted else {})
 
 
 def _messages(recipe: Recipe) -> list[ModelMessage]:

@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-from .files import UNCHANGING, Damaged, Remembered
-from .gguf_metadata import InvalidGGUF, read_header
-from .layout import Layer, Library, StoredModel
+from pathlib import Path
 
-_KEY = "clip.has_vision_encoder"
+from .files import Damaged
+from .gguf_metadata import InvalidGGUF
+from .layout import Library, StoredModel
+from .looking.finding import Lacking, Look
+from .looking.headers import Headers
+
+_MOST = 32
+"""Projectors of a model that are looked at: none has more than a few."""
 
 
-class Projectors:
-    """What the projectors of a library are for, each file read once. For any thread."""
+def sees(model: StoredModel, library: Library, headers: Headers) -> bool:
+    """Whether one of the model's projectors is for images.
 
-    def __init__(self, library: Library, most: int) -> None:
-        """Remembers `most` files."""
-        self._library = library
-        self._known: Remembered[bool] = Remembered(most)
+    One that cannot be read is for nothing; loading the model will say what is wrong with it.
+    Raises `Lacking`.
+    """
+    lacking: list[Look] = []
+    for path in _projectors(model, library):
+        try:
+            if headers.facts(path).sees:
+                return True
+        except InvalidGGUF:
+            continue
+        except Lacking as each:
+            lacking += each.looks
+    if lacking:
+        raise Lacking(*lacking)
+    return False
 
-    def see(self, model: StoredModel) -> bool:
-        """Whether one of the model's projectors is for images.
 
-        One that cannot be read is for nothing; loading the model will say what is wrong with it.
-        """
-        return any(self._sees(layer) for layer in model.layers if layer.kind == "projector")
-
-    def _sees(self, layer: Layer) -> bool:
-        known = self._known.get(layer.digest, UNCHANGING)
-        if known is None:
-            try:
-                header = read_header(self._library.part(layer))
-            except (Damaged, InvalidGGUF):
-                return False
-            known = header.metadata.get(_KEY) is True
-            self._known.keep(layer.digest, UNCHANGING, known)
-        return known
+def _projectors(model: StoredModel, library: Library) -> list[Path]:
+    paths: list[Path] = []
+    for layer in [layer for layer in model.layers if layer.kind == "projector"][:_MOST]:
+        try:
+            paths.append(library.part(layer))
+        except Damaged:
+            continue
+    return paths

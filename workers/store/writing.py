@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...protocol.errors import Code, PronkError
@@ -31,6 +32,16 @@ _log = logging.getLogger(__name__)
 
 _TRIES = 3
 """How often blobs are put back that another program removed while their manifest was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """What became of the model that had a name before."""
+
+    unnamed: str | None
+    """Its digest, if no other name stands for it."""
+    removed: int
+    """How many of its blobs were removed, because nothing needs them any more."""
 
 
 class Writer:
@@ -118,25 +129,14 @@ class Writer:
         All of them have to be there, adopted, kept, or in the library already. A model that has the
         name, in whatever upper and lower case, is replaced.
         """
-        layers = _layers_of(name, manifest)
-        with clear_errors(), self.hold() as hold:
-            for layer in layers:
-                hold.add(layer.digest)
-                # Files may have to be read, which takes long, so nobody else waits for it.
-                self._require(name, layer, self._staging.find(layer.digest))
-            with self._change():
-                self._commit(place_of(self._library, self._manifests, name), manifest, layers)
-                # This hold is one of those that count.
-                self._unstage({layer.digest for layer in layers}, 1)
+        self._write(name, manifest)
         return hashlib.sha256(manifest).hexdigest()
 
-    def replace(self, name: ModelName, manifest: bytes) -> str | None:
-        """As `commit`. Returns the digest of the model that had the name, if no other stands for it
-        any more.
-        """
+    def replace(self, name: ModelName, manifest: bytes) -> Replaced:
+        """As `commit`, and says what became of the model that had the name."""
         before = self.digest_of(name)
-        self.commit(name, manifest)
-        return before if before and not self.is_named(before) else None
+        removed = self._write(name, manifest)
+        return Replaced(before if before and not self.is_named(before) else None, removed)
 
     def copy(self, source: ModelName, destination: ModelName) -> str | None:
         """Gives a model another name, too. Returns the digest of the model that had this name, if
@@ -248,7 +248,22 @@ class Writer:
         leaving, self._leaving = self._leaving, set()
         self._unstage(leaving, 0)
 
-    def _commit(self, place: ModelName, manifest: bytes, layers: Collection[Layer]) -> None:
+    def _write(self, name: ModelName, manifest: bytes) -> int:
+        layers = _layers_of(name, manifest)
+        with clear_errors(), self.hold() as hold:
+            for layer in layers:
+                hold.add(layer.digest)
+                # Files may have to be read, which takes long, so nobody else waits for it.
+                self._require(name, layer, self._staging.find(layer.digest))
+            with self._change():
+                place = place_of(self._library, self._manifests, name)
+                removed = self._commit(place, manifest, layers)
+                # This hold is one of those that count.
+                self._unstage({layer.digest for layer in layers}, 1)
+                return removed
+
+    def _commit(self, place: ModelName, manifest: bytes, layers: Collection[Layer]) -> int:
+        """Returns how many blobs of the model that had the name were removed."""
         before = self._old_content(place)
         replaced = self._blobs_of(place)
         for layer in layers:
@@ -259,8 +274,7 @@ class Writer:
         for _ in range(_TRIES):
             missing = [layer for layer in layers if not self._lies(layer)]
             if not missing:
-                self._prune(replaced, f"model '{place.display}' was replaced")
-                return
+                return self._prune(replaced, f"model '{place.display}' was replaced")
             self._neighbours.blobs_vanished(len(missing))
             try:
                 for layer in missing:
@@ -312,15 +326,17 @@ class Writer:
             else:
                 self._staging.unstage(digest)
 
-    def _prune(self, digests: Collection[str], why: str) -> None:
-        left = prune(digests, self._staging, self._references.scan(), self._holds.digests())
-        if left:
+    def _prune(self, digests: Collection[str], why: str) -> int:
+        done = prune(digests, self._staging, self._references.scan(), self._holds.digests())
+        if done.left:
             _log.info(
                 "%s; %s of it stay in the library, because Pronk did not put them there: Ollama "
-                "removes what is not needed when it starts",
+                "removes what is not needed when it starts, and docs/library.md says how to do "
+                "without Ollama",
                 why,
-                _gigabytes(left),
+                _gigabytes(done.left),
             )
+        return done.removed
 
     def _content(self, name: ModelName) -> bytes:
         return read_small(self._manifests.joinpath(*name.parts), MAX_MANIFEST, "its manifest")

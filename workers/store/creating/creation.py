@@ -23,10 +23,11 @@ from ..builtin_copy import stage_weights
 from ..files import Damaged
 from ..gguf_facts import UNKNOWN
 from ..layout import Config, Layer, Library, StoredModel
+from ..looking.inspection import inspect
+from ..looking.looker import Looker
 from ..modelfile import parameters_of
-from ..report import Report
+from ..report import REMOVED, Report
 from ..writing import Hold, Writer
-from .inspection import inspect
 from .levels import parse_level
 from .manifest import Blob, config_bytes, manifest_bytes
 from .parts import Part, assembled, check_files, damaged, parts_of_files, parts_of_layers
@@ -44,6 +45,7 @@ async def create(
     writer: Writer,
     pull: Pull,
     report: Report,
+    looker: Looker,
     builtin: BuiltinModel | None = None,
     quantizing: asyncio.Lock | None = None,
 ) -> str | None:
@@ -58,7 +60,7 @@ async def create(
     texts = texts_of(order)
     level = parse_level(order.quantize) if order.quantize else ""
     if texts.template:
-        await check_template(texts.template)
+        await check_template(texts.template, looker)
     with writer.hold() as hold:
         base: StoredModel | None = None
         inherited: list[Part] = []
@@ -82,9 +84,11 @@ async def create(
         for status in statuses:
             report(status)
         report("writing manifest")
-        unnamed = await asyncio.to_thread(writer.replace, name, manifest)
+        replaced = await asyncio.to_thread(writer.replace, name, manifest)
+    if replaced.removed:
+        report(REMOVED)
     report("success")
-    return unnamed
+    return replaced.unnamed
 
 
 async def _base(

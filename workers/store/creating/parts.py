@@ -11,10 +11,10 @@ from ....protocol.errors import Code, PronkError
 from ....protocol.messages.changes import CreateModel
 from ..files import Damaged
 from ..layout import Layer, Library
+from ..looking.gguf_check import CONVERT, FileFacts
+from ..looking.inspection import inspect
 from ..report import Report
 from ..writing import Hold, Writer
-from .gguf_check import CONVERT, FileFacts
-from .inspection import inspect
 
 MAX_FILES = 32
 """Files that are looked at for one model, each by a process of its own."""

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ....protocol.errors import Code, PronkError
-from .inspection import plain
+from ..looking.inspection import plain
+from ..looking.throwaway import Died, open_file, run
+from . import quantize_file
 from .levels import file_type
-from .quantize_file import cpu_seconds
-from .throwaway import Died, open_file, run
 
 _FUNCTIONS = re.compile(r"^(?:(?:[\w:~]+|failed to quantize): )+")
 """What llama.cpp puts before its reasons."""
@@ -49,10 +49,10 @@ async def quantize(
     try:
         size = os.fstat(file).st_size
         said = await run(
-            "quantize_file",
+            quantize_file.__name__,
             [str(output), str(file_type(level)), str(os.cpu_count() or 1), str(size)],
             file,
-            seconds=float(cpu_seconds(size)),
+            seconds=float(quantize_file.cpu_seconds(size)),
             keep=[output],
             heard=heard,
         )

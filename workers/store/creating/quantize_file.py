@@ -18,7 +18,7 @@ import sys
 from typing import Any
 
 from ...visibility import choose_devices
-from .confinement import confine
+from ..looking.confinement import confine
 
 MEMORY = 8 * 1024**3
 """Bytes beside the file's, which is mapped: for one tensor in full, and what becomes of it."""

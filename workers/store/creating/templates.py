@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
-
 from ....protocol.errors import Code, PronkError
-from . import inspect_template
-from .inspection import plain
-from .throwaway import Died, run
+from ..looking.inspection import plain
+from ..looking.looker import Looker
 
 MAX_TEMPLATE = 1024 * 1024
 """Bytes in UTF-8."""
 
-_MEMORY = 512 * 1024 * 1024
-_WALL_SECONDS = 2.0 * inspect_template.SECONDS
 
-
-async def check_template(source: str) -> None:
+async def check_template(source: str, looker: Looker) -> None:
     """Raises `PronkError` (invalid_request) for a template that no model can be run with: one that
-    is too large, that can be read neither as Go's nor as Jinja, or that whoever reads it dies of.
+    is too large, that can be read neither as Go's nor as Jinja, or that whoever tries it dies of.
+
+    It is tried as it is for the first question about the model, which will not have to do it again.
     """
-    content = source.encode()
-    if len(content) > MAX_TEMPLATE:
+    size = len(source.encode())
+    if size > MAX_TEMPLATE:
         raise PronkError(
             Code.INVALID_REQUEST,
-            f"template: it has {len(content)} bytes; the limit is {MAX_TEMPLATE // 1024} KiB",
+            f"template: it has {size} bytes; the limit is {MAX_TEMPLATE // 1024} KiB",
         )
-    with tempfile.TemporaryFile(buffering=0) as file:
-        await asyncio.to_thread(file.write, content)
-        file.seek(0)
-        try:
-            said = await run(
-                "inspect_template", [str(_MEMORY)], file.fileno(), seconds=_WALL_SECONDS
-            )
-        except Died as died:
-            raise PronkError(
-                Code.INVALID_REQUEST, f"template: it cannot be used: it {died}"
-            ) from None
-    if said.get("good") is not True:
-        raise PronkError(Code.INVALID_REQUEST, plain(said.get("refused")))
+    if reason := (await looker.template(source)).get("broken"):
+        raise PronkError(Code.INVALID_REQUEST, f"template: it cannot be used: {plain(reason)}")

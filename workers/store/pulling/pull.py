@@ -17,7 +17,7 @@ from ..disk import clear_errors
 from ..inspecting import inspect_pulled
 from ..registry.client import Registry, Repository
 from ..registry.manifests import Descriptor, parse_manifest
-from ..report import Report
+from ..report import REMOVED, Report
 from ..writing import Writer
 from .download import Download
 from .partial import Partial, Shortened
@@ -82,9 +82,11 @@ class Puller:
             report("verifying sha256 digest")
             await self._inspect(name, content, missing)
             report("writing manifest")
-            unnamed = await self._to_the_end(self._writer.replace, name, content)
+            replaced = await self._to_the_end(self._writer.replace, name, content)
+        if replaced.removed:
+            report(REMOVED)
         report("success")
-        return unnamed
+        return replaced.unnamed
 
     async def _is_there(self, blob: Descriptor, report: Report) -> bool:
         path = await self._in_thread(self._writer.find, blob.digest)

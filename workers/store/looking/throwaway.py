@@ -25,22 +25,36 @@ from ....protocol.process import SUPERVISOR_PID
 _log = logging.getLogger(__name__)
 
 MAX_LINE = 16 * 1024
-"""Bytes of one thing that a program says."""
+"""Bytes of one thing that a program says, where nothing else is known."""
+
+NONSENSE = "made the process that read it say what makes no sense"
+_FAILED = "made the process that read it fail"
 
 
 class Died(Exception):
     """The process ended without a result. The text completes "it …" and tells no more than that."""
 
 
+class TookTooLong(Died):
+    """It was ended because its time on the clock was over, which may have been the machine's fault
+    and not the file's.
+    """
+
+
 def open_file(path: Path) -> int:
     """A descriptor to read a file of the library. Raises `PronkError` where it cannot be read."""
     try:
-        # O_NONBLOCK: a FIFO in the file's place must not block.
-        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return descriptor_of(path)
     except OSError as error:
         raise PronkError(
             Code.INTERNAL, f"a file of the library cannot be read ({error.strerror})"
         ) from None
+
+
+def descriptor_of(path: Path) -> int:
+    """The same. Raises OSError."""
+    # O_NONBLOCK: a FIFO in the file's place must not block.
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 async def run(
@@ -52,15 +66,43 @@ async def run(
     keep: Sequence[int] = (),
     heard: Callable[[dict[str, Any]], Awaitable[None]] | None = None,
 ) -> dict[str, Any]:
-    """Runs a module of this package on `file`; returns the last of the JSON objects that it writes,
-    one a line, and passes each of the others to `heard`.
+    """Runs a module on `file`; returns the last of the JSON objects that it writes, one a line, and
+    passes each of the others to `heard`. As `listen` does, otherwise.
+    """
+    last: dict[str, Any] | None = None
+
+    async def take(line: bytes) -> None:
+        nonlocal last
+        if last is not None and heard:
+            await heard(last)
+        last = _object(line)
+
+    await listen(program, arguments, file, seconds=seconds, keep=keep, heard=take)
+    if last is None:
+        raise Died(_FAILED)
+    return last
+
+
+async def listen(
+    program: str,
+    arguments: Sequence[str],
+    file: int,
+    *,
+    seconds: float,
+    heard: Callable[[bytes], Awaitable[None]],
+    keep: Sequence[int] = (),
+    longest: int = MAX_LINE,
+) -> None:
+    """Runs a module, whose name `program` is in full, on `file`, and passes each line that it
+    writes to `heard`, which raises ValueError for what makes no sense. A line may have `longest`
+    bytes.
 
     The process inherits the descriptors to `keep`. It is killed after `seconds`, when the caller
-    is cancelled, and when `heard` raises. Raises `Died`.
+    is cancelled, and when `heard` raises. Raises `Died`, and OSError where none can be started.
     """
-    async with _pipe() as (lines, end):
+    async with _pipe(longest) as (lines, end):
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-m", f"{__package__}.{program}", *arguments),
+            *(sys.executable, "-I", "-m", program, *arguments),
             stdin=file,
             stdout=end.fileno(),
             stderr=asyncio.subprocess.DEVNULL,
@@ -71,28 +113,28 @@ async def run(
         end.close()
         try:
             async with asyncio.timeout(seconds):
-                last = await _listen(lines, heard)
+                while line := await lines.readline():
+                    await heard(line)
                 status = await process.wait()
         except TimeoutError:
-            raise Died("takes too long") from None
+            raise TookTooLong("takes too long") from None
         except (ValueError, RecursionError):  # a line without an end, or one that is no JSON
-            raise Died("made the process that read it say what makes no sense") from None
+            raise Died(NONSENSE) from None
         finally:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
                 await process.wait()
-    if status or last is None:
+    if status:
         _log.warning("%s ended with status %s", program, status)
-        raise Died("made the process that read it fail")
-    return last
+        raise Died(_FAILED)
 
 
 @contextlib.asynccontextmanager
-async def _pipe() -> AsyncIterator[tuple[asyncio.StreamReader, FileIO]]:
+async def _pipe(longest: int) -> AsyncIterator[tuple[asyncio.StreamReader, FileIO]]:
     """A pipe of our own: asyncio's would have us wait for whoever else holds its other end."""
     read, write = os.pipe()
-    lines = asyncio.StreamReader(MAX_LINE)
+    lines = asyncio.StreamReader(longest)
     with FileIO(write, "w") as end:
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(lines), FileIO(read)
@@ -101,17 +143,6 @@ async def _pipe() -> AsyncIterator[tuple[asyncio.StreamReader, FileIO]]:
             yield lines, end
         finally:
             transport.close()
-
-
-async def _listen(
-    lines: asyncio.StreamReader, heard: Callable[[dict[str, Any]], Awaitable[None]] | None
-) -> dict[str, Any] | None:
-    last: dict[str, Any] | None = None
-    while line := await lines.readline():
-        if last is not None and heard:
-            await heard(last)
-        last = _object(line)
-    return last
 
 
 def _object(line: bytes) -> dict[str, Any]:

@@ -15,14 +15,20 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from ..gguf_facts import UNKNOWN, facts_of
-from ..gguf_metadata import Header, InvalidGGUF, Tensor, read_open_header
+from ..gguf_metadata import (
+    Header,
+    InvalidGGUF,
+    Tensor,
+    place_problem,
+    read_open_header,
+    shape_problem,
+)
 
 Kind = Literal["model", "projector", "adapter"]
 """What a file is to a model, in the words of Ollama's media types."""
 
 _MAX_TENSOR_NAME = 63
 """Bytes that ggml keeps of a tensor's name."""
-_MAX_DIMENSION = 2**63 - 1
 _ARCHITECTURE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _PROJECTORS = ("mmproj", "projector")
 _FULL = ("F32", "F16", "BF16")
@@ -98,24 +104,6 @@ def check_file(file: FileIO) -> FileFacts:
     )
 
 
-def check_stored(file: FileIO) -> bool:
-    """Whether a file that somebody else made is a GGUF file. False for anything else, which is left
-    to whoever wants to use it.
-
-    Raises `InvalidGGUF` where it is one whose header claims what cannot be, or whose tensors do not
-    lie in the file. Types that are not known here, parts of split models and the like are no
-    business of those who only keep a file: loading it decides.
-    """
-    file.seek(0)
-    if file.read(4) != b"GGUF":
-        return False
-    header = read_open_header(file, tensors=True)
-    for number, tensor in enumerate(header.tensors, 1):
-        if problem := _place_problem(tensor, header):
-            raise InvalidGGUF(f"its tensor {number} of {len(header.tensors)} {problem}")
-    return True
-
-
 def check_tensors(header: Header) -> None:
     """Raises `InvalidGGUF` unless each tensor is of a known type, lies in the file, and lies there
     alone.
@@ -140,22 +128,11 @@ def _problem(tensor: Tensor, header: Header) -> str | None:
         return f"has a name that is empty, or longer than {_MAX_TENSOR_NAME} bytes"
     if tensor.size is None:
         return f"is of {tensor.type}, which this version of Pronk does not know"
+    if problem := shape_problem(tensor.shape, tensor.block):
+        return problem
     if tensor.offset % header.alignment:
         return f"does not lie at a multiple of {header.alignment} bytes"
-    return _place_problem(tensor, header)
-
-
-def _place_problem(tensor: Tensor, header: Header) -> str | None:
-    """Why a tensor does not lie in the file, as far as that can be told."""
-    if not all(0 < elements <= _MAX_DIMENSION for elements in tensor.shape):
-        return "has a dimension of a size that cannot be"
-    row = tensor.shape[0] if tensor.shape else 1
-    if row % tensor.block:
-        return f"has rows of {row} elements, which its type cannot have"
-    behind = header.data_start + tensor.offset + (tensor.size or 0) - header.file_size
-    if behind > 0:
-        return f"ends {behind} bytes behind the end of the file: it was cut off, or made up"
-    return None
+    return place_problem(header.data_start + tensor.offset + tensor.size - header.file_size)
 
 
 def _kind(metadata: dict[str, Any], architecture: str) -> Kind:

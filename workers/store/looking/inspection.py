@@ -12,7 +12,7 @@ from ....protocol.errors import Code, PronkError
 from ....protocol.messages.fields import Count, Flag
 from . import inspect_file
 from .gguf_check import FileFacts, Kind
-from .throwaway import Died, open_file, run
+from .throwaway import NONSENSE, Died, open_file, run
 
 
 class _Facts(BaseModel):
@@ -38,36 +38,19 @@ async def inspect(path: Path, what: str) -> FileFacts:
 
     Raises `PronkError` (invalid_request) unless it is a whole GGUF file in all of its parts.
     """
-    said = await _said(path)
-    reason = plain(said.get("refused"))
-    if "facts" in said:
-        try:
-            return FileFacts(**_Facts.model_validate(said["facts"]).model_dump())
-        except ValidationError:
-            reason = "it made the process that read it say what makes no sense"
-    raise PronkError(Code.INVALID_REQUEST, f"{what} cannot be used: {reason}")
-
-
-async def refusal_of(path: Path) -> str | None:
-    """Why a file that somebody else made must not be kept; None where it may: a GGUF file whose
-    tensors lie in the file, or something else than a GGUF file. Completes "it cannot be used: …".
-
-    Raises `PronkError` where the file cannot be read.
-    """
-    said = await _said(path, inspect_file.STORED)
-    if "refused" not in said and type(said.get("gguf")) is bool:
-        return None
-    return plain(said.get("refused"))
-
-
-async def _said(path: Path, *arguments: str) -> dict[str, Any]:
     file = open_file(path)
     try:
-        return await run("inspect_file", [str(_MEMORY), *arguments], file, seconds=_WALL_SECONDS)
+        said = await run(inspect_file.__name__, [str(_MEMORY)], file, seconds=_WALL_SECONDS)
+        if "facts" in said:
+            return FileFacts(**_Facts.model_validate(said["facts"]).model_dump())
+        reason = plain(said.get("refused"))
     except Died as died:
-        return {"refused": f"it {died}"}
+        reason = f"it {died}"
+    except ValidationError:
+        reason = f"it {NONSENSE}"
     finally:
         os.close(file)
+    raise PronkError(Code.INVALID_REQUEST, f"{what} cannot be used: {reason}")
 
 
 def plain(text: Any) -> str:
