@@ -40,6 +40,8 @@ def test_an_address_on_the_internet_is_far(address: str) -> None:
         "::ffff:10.0.0.1",
         "2002:7f00:1::",  # 6to4 of 127.0.0.1
         "64:ff9b::10.0.0.1",  # what NAT64 makes of it
+        "64:ff9b:1::10.0.0.1",
+        "64:ff9b:1::1.1.1.1",
         "2001:db8::1",
     ],
 )
@@ -69,6 +71,9 @@ def test_an_address_of_a_private_network_is_near(address: str) -> None:
         "100.100.100.200",
         "168.63.129.16",
         "fd00:ec2::254",
+        "fd00:ec2::23",
+        "fd20:ce::254",
+        "64:ff9b:1::169.254.169.254",
     ],
 )
 def test_an_address_that_no_registry_can_have_leads_nowhere(address: str) -> None:

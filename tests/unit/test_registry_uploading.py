@@ -48,6 +48,8 @@ class Uploads:
         status."""
         self.elsewhere = ""
         """What places begin with."""
+        self.says: str | None = None
+        """What each answer says is here, whatever is."""
         self.resumes = True
         """Whether an upload goes on that broke off within a chunk; distribution's do not."""
         self.mounted: list[str] = []
@@ -55,7 +57,7 @@ class Uploads:
         self.finish_faults: list[str] = []
 
     def place(self) -> dict[str, str]:
-        has = f"0-{max(0, len(self.here) - 1)}"
+        has = self.says or f"0-{max(0, len(self.here) - 1)}"
         state = f"{self.session}%3D%3D{len(self.here)}"  # an encoded `=`, as real ones have
         location = f"{self.elsewhere}/v2/library/tiny/blobs/uploads/{self.session}?_state={state}"
         return {"Location": location, "Range": has, "Docker-Upload-UUID": str(self.session)}
@@ -123,6 +125,14 @@ class Uploads:
             return web.Response(status=int(fault))
         else:
             self.here += await request.read()
+        return web.Response(status=202, headers=self.place())
+
+
+class Forgetful(Uploads):
+    """Takes whatever comes, and forgets it."""
+
+    async def _patch(self, request: web.Request) -> web.StreamResponse:
+        await request.read()
         return web.Response(status=202, headers=self.place())
 
 
@@ -216,6 +226,16 @@ async def test_a_registry_that_only_breaks_off_is_left(file: Path) -> None:
     async with taking(uploads) as server:
         assert isinstance(await refused(server, file), RegistryBusy)
         assert kinds(server).count("PATCH") == 3
+
+
+@pytest.mark.parametrize("says", ["0-0", "0-9", "bytes=0-41"])
+async def test_a_registry_that_never_keeps_anything_is_left(file: Path, says: str) -> None:
+    uploads = Forgetful()
+    uploads.says = says
+    async with taking(uploads) as server:
+        assert "does not keep" in (await refused(server, file)).message
+        assert kinds(server).count("PATCH") < 20
+    assert not uploads.blobs
 
 
 async def test_progress_gives_new_attempts(file: Path) -> None:

@@ -105,10 +105,10 @@ class Writer:
 
     def discard(self, digest: str) -> None:
         """Removes a blob again that was adopted and is to be part of no model, unless it lies in
-        the library already or somebody else holds it, too. For who holds it.
+        the library already or somebody holds it.
         """
         with self._change():
-            if self._holds.count(digest) <= 1:
+            if not self._holds.count(digest):
                 self._staging.discard(digest)
 
     def scratch(self) -> Path:

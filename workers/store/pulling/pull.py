@@ -18,7 +18,7 @@ from ..inspecting import inspect_pulled
 from ..registry.client import Registry, Repository
 from ..registry.manifests import Descriptor, parse_manifest
 from ..report import REMOVED, Report
-from ..writing import Writer
+from ..writing import Replaced, Writer
 from .download import Download
 from .partial import Partial, Shortened
 from .patience import Terms
@@ -30,6 +30,15 @@ T = TypeVar("T")
 
 _THREADS = 8
 """Threads that write and digest what is pulled, for all pulls together."""
+
+
+class _Refused(Exception):
+    """A model is none: what was fetched of it is to go."""
+
+    def __init__(self, error: PronkError, fetched: list[str]) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.fetched = fetched
 
 
 class Puller:
@@ -72,6 +81,27 @@ class Puller:
         # one, at the place where clients are told so.
         blobs = sorted(parse_manifest(content).blobs, key=lambda blob: blob.size)
         self._verdicts.look_up(name, content)
+        try:
+            replaced = await self._bring(repository, name, content, blobs, report)
+        except _Refused as refused:
+            # Nobody holds them any more, unless it is for another model.
+            for digest in refused.fetched:
+                await self._to_the_end(self._writer.discard, digest)
+            raise refused.error from None
+        if replaced.removed:
+            report(REMOVED)
+        report("success")
+        return replaced.unnamed
+
+    async def _bring(
+        self,
+        repository: Repository,
+        name: ModelName,
+        content: bytes,
+        blobs: list[Descriptor],
+        report: Report,
+    ) -> Replaced:
+        """Fetches what is missing of these blobs, and writes the manifest."""
         with self._writer.hold() as hold:
             for blob in blobs:
                 hold.add(blob.digest)
@@ -82,11 +112,7 @@ class Puller:
             report("verifying sha256 digest")
             await self._inspect(name, content, missing)
             report("writing manifest")
-            replaced = await self._to_the_end(self._writer.replace, name, content)
-        if replaced.removed:
-            report(REMOVED)
-        report("success")
-        return replaced.unnamed
+            return await self._to_the_end(self._writer.replace, name, content)
 
     async def _is_there(self, blob: Descriptor, report: Report) -> bool:
         path = await self._in_thread(self._writer.find, blob.digest)
@@ -96,18 +122,16 @@ class Puller:
         return True
 
     async def _inspect(self, name: ModelName, manifest: bytes, fetched: list[Descriptor]) -> None:
-        """Raises `PronkError` where a file of the model is not what it says that it is.
-
-        What was fetched of such a model is removed, and for a while it is not fetched again.
+        """Raises `_Refused` where a file of the model is not what it says that it is; for a while
+        the model is not fetched again.
         """
         try:
             await inspect_pulled(name, manifest, self._writer)
         except PronkError as error:
-            if error.code is Code.REGISTRY_FAILED:
-                self._verdicts.keep(name, manifest, error.message)
-                for blob in fetched:
-                    await self._to_the_end(self._writer.discard, blob.digest)
-            raise
+            if error.code is not Code.REGISTRY_FAILED:
+                raise
+            self._verdicts.keep(name, manifest, error.message)
+            raise _Refused(error, [blob.digest for blob in fetched]) from None
 
     async def _require_room(self, blobs: list[Descriptor]) -> None:
         """Raises `PronkError` where the disk has no room for what these blobs lack."""
@@ -184,12 +208,16 @@ class Puller:
         return await loop.run_in_executor(self._threads, function, *given)
 
     async def _to_the_end(self, function: Callable[..., T], *given: object) -> T:
-        """In a thread, too; a cancellation waits until it is done, because others rely on that."""
+        """In a thread, too; a cancellation, and each one behind it, waits until it is done: others
+        rely on that, such as whoever opens the same file next.
+        """
         task = asyncio.ensure_future(self._in_thread(function, *given))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            await asyncio.wait([task])
+            while not task.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([task])
             raise
 
 

@@ -16,9 +16,17 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 _UNICAST = ipaddress.ip_network("2000::/3")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_OWN_NAT64 = ipaddress.ip_network("64:ff9b:1::/48")
+"""For translators of a network's own, which mostly use the last 32 bits, too."""
 _METADATA = tuple(
     ipaddress.ip_network(network)
-    for network in ("192.0.0.0/24", "100.100.100.200", "168.63.129.16", "fd00:ec2::254")
+    for network in (
+        "192.0.0.0/24",
+        "100.100.100.200",
+        "168.63.129.16",
+        "fd00:ec2::/32",
+        "fd20:ce::254",
+    )
 )
 """Where clouds keep what their hosts are told, passwords among it, on addresses that look like any
 other; link-local ones are refused as such."""
@@ -45,8 +53,10 @@ def reach_of(address: str) -> Reach:
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
         inside = ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
-        if ip in _NAT64:
+        if ip in _NAT64 or ip in _OWN_NAT64:
             inside = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
+        if ip in _OWN_NAT64 and reach_of(str(inside)) is not Reach.NOWHERE:
+            return Reach.NEAR
         if inside is not None:
             return reach_of(str(inside))
     # In older Pythons ::1 is reserved, too.

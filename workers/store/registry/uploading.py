@@ -77,7 +77,7 @@ class Upload:
             except (RegistryBusy, ConnectionBroken) as error:
                 if self._lost:
                     raise self._removed() from None
-                if self._sent > farthest:
+                if self._sent >= farthest + SMALL:
                     pause, attempts, farthest = patience.pause, 0, self._sent
                 attempts += 1
                 wait = max(pause, error.retry_after or 0.0)
@@ -103,11 +103,16 @@ class Upload:
             if self._size <= SMALL:
                 await self._finish(self._place, await self._from_disk(self._path.read_bytes))
                 return
+            kept = self._sent
             while self._sent < self._size:
                 if await self._repository.wants_to_know_us():
                     # Who we are is found out without the bytes of a chunk.
                     self._sent = await self._how_far(self._place)
                 self._place, self._sent = await self._append(self._place)
+                if self._sent <= kept:
+                    # It says that all is well each time, and would be sent bytes for ever.
+                    raise ConnectionBroken(f"{self._place.host} does not keep what it takes")
+                kept = self._sent
             await self._finish(self._place, b"")
         except _Gone:
             self._place = None
