@@ -108,6 +108,19 @@ def test_a_large_image_becomes_smaller():
         assert close(pixels[5, 5], (77, 77, 77))
 
 
+@pytest.mark.parametrize("mode", ["1", "P", "PA", "L", "RGB", "RGBA"])
+def test_thin_lines_are_still_seen_where_an_image_becomes_smaller(mode: str):
+    lines = np.full((64, 2 * LARGEST), 255, np.uint8)
+    lines[:, 1::8] = 0  # pixels that a half of the size would leave out
+    image = Image.fromarray(lines)
+    file = saved(image.quantize(2) if mode in ("P", "PA") else image.convert(mode))
+    if mode == "PA":
+        file = saved(image.quantize(2), transparency=bytes([255, 255]))
+    pixels = decode_image(file)
+    assert pixels.shape == (32, LARGEST, 3)
+    assert pixels[16].min(axis=1)[:8].min() < 200
+
+
 @pytest.mark.parametrize(
     ("file", "reason"),
     [

@@ -5,8 +5,8 @@ the engine; `thread` runs the `engine`, which only computes and chooses tokens; 
 the worker's event loop and makes text and messages of them while the next step computes.
 
 - the step: `engine`, with the pure parts `batching` (who computes how much), `slots` (who sits
-  where, and what is known already) and `shift` (what a full context forgets), on a
-  `context` that fills a `batch`
+  where, and what is known already) and `shift` (what a full context forgets), and `reuse`, which
+  computes nothing twice, on a `context` that fills a `batch`
 - choosing: `sampling` is the plan, `samplers` carry it out with `candidates` and `mirostat`,
   `defaults` come from the model, `logprobs` tell how sure it was
 - a form for the answer: `grammars`, `token_table`, `constraints`

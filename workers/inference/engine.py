@@ -12,26 +12,30 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from ...protocol.deadline import deadline_exceeded, is_over
 from ...protocol.errors import Code
 from ...protocol.messages.failure import Failure
 from .batching import close_ranks, padding, share_step
 from .constraints import ConstraintFailed
-from .context import Context, ContextPlan, State
+from .context import Context, ContextPlan
 from .llama import DecodeFailed, Model
 from .logprobs import position_logprobs
 from .messages import INCOMPUTABLE
+from .reuse import Reuse
 from .rows import whole_before
 from .sequence import Key, Sampled, Sequence
 from .shift import plan_shift, without_parts
-from .slots import WORTH_KEEPING, KeptPrefixes, Slot, choose_slot, common_prefix
+from .slots import WORTH_KEEPING, Slot, choose_slot
 
 _log = logging.getLogger(__name__)
 
 _HOLE_STEPS = 1
 """Steps that a gap between active slots may last: the next request often fills it by itself."""
 
+
+_BY_SLOT = attrgetter("slot_number")
 
 _MUCH = 16
 """Tokens in a step from which on its time tells what reading takes for each."""
@@ -72,7 +76,7 @@ class Engine:
         """Tokens computed so far."""
         self._batch = plan.batch
         self._slots = [Slot(number) for number in range(plan.slots)]
-        self._kept = KeptPrefixes[State](cache_memory, cuttable=self.context.can_cut)
+        self._reuse = Reuse(self.context, self._slots, cache_memory)
         self._waiting: deque[Sequence] = deque()
         self._active: list[Sequence] = []
         """Who has a slot, in the order of the slots."""
@@ -132,7 +136,7 @@ class Engine:
         self.steps += 1
         self._drop_overdue(step)
         self._admit()
-        self._catch_up()
+        self._reuse.catch_up(self._active)
         self._close_ranks()
         self._make_room()  # last: what is shifted must not be saved before the next decode
         for together in _batches(self._portions()):
@@ -189,7 +193,7 @@ class Engine:
         for sequence, count in portions:
             sequence.position += count
             if sequence.position in sequence.checkpoints:
-                self._keep(sequence)
+                self._reuse.keep(sequence)
             if sequence.position == len(sequence.tokens):
                 self._choose(sequence, next(rows), step)
 
@@ -199,7 +203,7 @@ class Engine:
         picture, first = sequence.pictures.at(sequence.tokens[sequence.position])
         start = sequence.place(sequence.position - first)
         ends = sequence.position + count == len(sequence.tokens)
-        self.context.look(picture, first, count, start, _slot_number(sequence), output=ends)
+        self.context.look(picture, first, count, start, sequence.slot_number, output=ends)
         self.computed += count
         return [count - 1] if ends else []
 
@@ -233,7 +237,7 @@ class Engine:
         for (sequence, count), more in zip(portions, added, strict=True):
             if more:
                 end = sequence.place(sequence.position) + count
-                self.context.cut(_slot_number(sequence), end)
+                self.context.cut(sequence.slot_number, end)
         return outputs
 
     def _padding(self, portions: list[tuple[Sequence, int]]) -> list[int]:
@@ -246,7 +250,7 @@ class Engine:
             ends - s.position if count == s.remaining and not s.writing else count
             for s, count in portions
         ]
-        slots = [_slot_number(sequence) for sequence, _ in portions]
+        slots = [sequence.slot_number for sequence, _ in portions]
         return padding(slots, counts, most, self._batch - sum(counts))
 
     def _decode_each(self, portions: list[tuple[Sequence, int]], step: Step) -> None:
@@ -257,7 +261,7 @@ class Engine:
             if again < sequence.position:
                 sequence.position = again
                 count = self._at_once(sequence, min(self._until_checkpoint(sequence), self._batch))
-            self.context.cut(_slot_number(sequence), sequence.place(again))
+            self.context.cut(sequence.slot_number, sequence.place(again))
             try:
                 self._decode([(sequence, count)], step)
             except DecodeFailed as error:
@@ -319,86 +323,23 @@ class Engine:
         """
         cuttable = self.context.can_cut
         common = whole_before(sequence.tokens, common)
-        found = self._elsewhere(prompt, common)
+        found = self._reuse.elsewhere(prompt, common)
         if found or 2 * common < len(slot.tokens):
-            self._remember(slot)
+            self._reuse.remember(slot)
         if found:
-            sequence.position = self._restore(sequence, slot, *found)
+            sequence.position = self._reuse.restore(sequence, slot, *found)
         else:
             if common < len(slot.tokens):
                 self.context.cut(slot.number, sequence.place(common))
             sequence.position = common
         sequence.accounts.cached = min(sequence.position, sequence.prompt_length)
-        self._follow(sequence, prompt)
+        self._reuse.follow(sequence, prompt, self._active)
         if not cuttable and len(prompt) - sequence.position >= WORTH_KEEPING:
             # The next turn begins with this prompt, and a state cannot be cut back to it.
             sequence.checkpoints.add(len(prompt))
         slot.tokens, slot.taken, sequence.slot = [], True, slot
         self._active.append(sequence)
-        self._active.sort(key=_slot_number)
-
-    def _follow(self, sequence: Sequence, prompt: list[int]) -> None:
-        """Looks for another one that has computed, or is about to, more of this prompt."""
-        cuttable = self.context.can_cut
-        for other in self._active:
-            shared = whole_before(sequence.tokens, common_prefix(other.tokens, prompt))
-            more = shared - max(sequence.shared, sequence.position)
-            if more < WORTH_KEEPING or other.shifted or (not cuttable and other.position > shared):
-                continue
-            sequence.follows, sequence.shared = other, shared
-        if sequence.follows and not cuttable:
-            sequence.follows.checkpoints.add(sequence.shared)
-
-    def _catch_up(self) -> None:
-        """Gives followers what those they follow have computed by now."""
-        states: dict[tuple[int, int], State] = {}
-        for sequence in self._active:
-            leader, slot = sequence.follows, sequence.slot
-            if leader is None or slot is None:
-                continue
-            there = leader.slot is not None and not leader.shifted
-            if there and leader.position < sequence.shared:
-                continue
-            sequence.follows = None
-            if there and self.context.can_cut:
-                held = _slot_number(leader), leader.position
-                if held not in states:
-                    states[held] = self.context.save(held[0])
-                found = sequence.shared, states[held]
-            else:
-                found = self._elsewhere(sequence.tokens[:-1], sequence.position)
-            if found:
-                sequence.position = self._restore(sequence, slot, *found)
-                sequence.accounts.cached = min(sequence.position, sequence.prompt_length)
-
-    def _elsewhere(self, prompt: list[int], known: int) -> tuple[int, State] | None:
-        """The most of a prompt that a free slot or a kept state holds; None if it is not worth it,
-        where the first `known` tokens are at hand.
-        """
-        kept = self._kept.longest(prompt)
-        if kept:
-            kept = whole_before(prompt, kept[0]), kept[1]
-        length, source = kept[0] if kept else 0, None
-        for slot in self._slots:
-            common = 0 if slot.taken else common_prefix(slot.tokens, prompt)
-            common = whole_before(prompt, common)
-            if common > length and (self.context.can_cut or common == len(slot.tokens)):
-                length, source = common, slot
-        if length - known < WORTH_KEEPING:
-            return None
-        if source:
-            return length, self.context.save(source.number)
-        return kept
-
-    def _restore(self, sequence: Sequence, slot: Slot, length: int, state: State) -> int:
-        """Fills a slot with the first `length` tokens of a state that are also the sequence's;
-        returns how many there are.
-        """
-        if not self.context.restore(slot.number, state):
-            return 0
-        if self.context.can_cut:
-            self.context.cut(slot.number, sequence.place(length))
-        return length
+        self._active.sort(key=_BY_SLOT)
 
     def _leave(self, sequence: Sequence, step: Step, failure: Failure | None = None) -> None:
         """Takes a sequence out; what is computed of it stays in its slot until others need that."""
@@ -411,17 +352,9 @@ class Engine:
             if sequence.shifted:  # what is there was computed behind tokens that are gone
                 self.context.cut(slot.number, 0)
             else:
-                self._leave_behind(sequence, slot)
+                self._reuse.leave(sequence, slot)
         sequence.sampler.close()
         step.left.append((sequence.key, failure))
-
-    def _leave_behind(self, sequence: Sequence, slot: Slot) -> None:
-        """Tells a slot what it holds: all that was computed but a part of an image."""
-        length = whole_before(sequence.tokens, sequence.position)
-        if length < sequence.position:
-            length = length if self.context.can_cut else 0
-            self.context.cut(slot.number, sequence.place(length))
-        slot.tokens = sequence.tokens[:length]
 
     def _fail(self, sequence: Sequence, step: Step, reason: str) -> None:
         """Has a sequence computed anew, or ends it where that has failed as well.
@@ -434,7 +367,7 @@ class Engine:
             _log.warning("request %s: %s; once more", sequence.key[0], reason)
             sequence.retried = True
             sequence.follows, sequence.position, sequence.accounts.cached = None, 0, 0
-            self.context.cut(_slot_number(sequence), 0)
+            self.context.cut(sequence.slot_number, 0)
             return
         _log.error("request %s: %s", sequence.key[0], reason)
         slot = sequence.slot
@@ -446,27 +379,15 @@ class Engine:
     def _wipe(self) -> None:
         """Wipes all numbers but those that somebody goes on from."""
         self._tainted = False
-        states = [(s, self.context.save(_slot_number(s))) for s in self._active if s.position]
+        states = [(s, self.context.save(s.slot_number)) for s in self._active if s.position]
         for slot in self._slots:
             if not slot.taken:
-                self._remember(slot)
+                self._reuse.remember(slot)
                 slot.tokens = []
         self.context.clear()
         for sequence, state in states:
-            if not self.context.restore(_slot_number(sequence), state):
+            if not self.context.restore(sequence.slot_number, state):
                 sequence.position = 0
-
-    def _remember(self, slot: Slot) -> None:
-        """Keeps what a slot holds before others use it, where that is worth it."""
-        worth = len(slot.tokens) >= WORTH_KEEPING and self._kept.limit > 0
-        if worth and not self._kept.holds(slot.tokens):
-            state = self.context.save(slot.number)
-            self._kept.keep(slot.tokens, state, state.nbytes)
-
-    def _keep(self, sequence: Sequence) -> None:
-        assert sequence.slot is not None
-        state = self.context.save(sequence.slot.number)
-        self._kept.keep(sequence.tokens[: sequence.position], state, state.nbytes)
 
     # The contexts
 
@@ -487,16 +408,16 @@ class Engine:
         """Moves sequences next to each other where a gap has lasted: neighbours are computed
         together, others one group after the other.
         """
-        moves = close_ranks([_slot_number(sequence) for sequence in self._active])
+        moves = close_ranks([sequence.slot_number for sequence in self._active])
         self._hole_steps = self._hole_steps + 1 if moves and not self._waiting else 0
         if self._hole_steps <= _HOLE_STEPS:
             return
         self._hole_steps = 0
-        by_number = {_slot_number(sequence): sequence for sequence in self._active}
+        by_number = {sequence.slot_number: sequence for sequence in self._active}
         for source, target in moves:
             sequence, old, new = by_number[source], self._slots[source], self._slots[target]
             state = self.context.save(source)
-            self._remember(new)
+            self._reuse.remember(new)
             new.tokens = []
             if not self.context.restore(target, state):
                 continue
@@ -504,18 +425,13 @@ class Engine:
             sequence.slot = new
             new.taken = True
             old.taken, old.used = False, 0
-        self._active.sort(key=_slot_number)
+        self._active.sort(key=_BY_SLOT)
 
     def close(self) -> None:
         """Gives the context back, not the model. The process of a worker just exits instead."""
         for sequence in [*self._active, *self._waiting]:
             sequence.sampler.close()
         self.context.close()
-
-
-def _slot_number(sequence: Sequence) -> int:
-    assert sequence.slot is not None
-    return sequence.slot.number
 
 
 def _batches(portions: list[tuple[Sequence, int]]) -> list[list[tuple[Sequence, int]]]:

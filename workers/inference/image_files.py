@@ -88,6 +88,7 @@ def _check(image: Image.Image, data: bytes) -> None:
 def _visible(image: Image.Image) -> Image.Image:
     """The image as a person sees it on white, not larger than need be."""
     if max(image.size) > LARGEST:
+        image = _blendable(image)
         image.thumbnail((LARGEST, LARGEST))
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I;16"):  # else the brighter half would all be white
@@ -98,3 +99,12 @@ def _visible(image: Image.Image) -> Image.Image:
         ground = Image.new("RGBA", seen.size, "white")
         return Image.alpha_composite(ground, seen).convert("RGB")
     return image.convert("RGB")
+
+
+def _blendable(image: Image.Image) -> Image.Image:
+    """The image with pixels between which there is a middle. Without one, what makes it smaller
+    would only leave pixels out, and with them the thin lines of scanned pages.
+    """
+    if image.mode in ("P", "PA"):
+        return image.convert("RGBA" if image.has_transparency_data else "RGB")
+    return image.convert("L") if image.mode == "1" else image

@@ -118,7 +118,8 @@ class Replica:
     @property
     def steps(self) -> int:
         """Changes as long as there is progress."""
-        looked = self._sight.encoded if self._sight else 0
+        sight = self._sight
+        looked = sight.opened + sight.encoded if sight else 0
         return self._prepared + looked + self._thread.steps
 
     def set_threads(self, command: SetThreads) -> None:

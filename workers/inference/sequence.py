@@ -111,6 +111,12 @@ class Sequence:
     accounts: Accounts = field(default_factory=lambda: Accounts(time.monotonic_ns()))
 
     @property
+    def slot_number(self) -> int:
+        """Only for one that has a slot."""
+        assert self.slot is not None
+        return self.slot.number
+
+    @property
     def writing(self) -> bool:
         """Whether only the token that was chosen last is not computed yet."""
         return self.count > 0 and len(self.tokens) - self.position == 1

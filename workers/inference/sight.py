@@ -87,7 +87,9 @@ class Sight:
         self._kept = 0
         self._open: tuple[bytes, _Chunks] | None = None
         self.encoded = 0
-        """Images encoded so far: a sign of progress."""
+        """Images encoded so far."""
+        self.opened = 0
+        """Images decoded so far."""
 
     def layout(self, image: bytes) -> Layout:
         """What stands in a prompt for an image file.
@@ -131,6 +133,7 @@ class Sight:
         """The image, cut as the model wants it. The last one stays open: most are encoded next."""
         if self._open is None or self._open[0] != name:
             self._close_image()
+            self.opened += 1
             self._open = name, _Chunks(self._handle, image)
         return self._open[1]
 
