@@ -24,6 +24,7 @@ from pronk.protocol.messages.library import (
     ShowModel,
 )
 from pronk.workers.store.catalog import Catalog
+from support.gguf_files import write_out
 
 CALL = "0" * 32
 MEDIA = "application/vnd.ollama.image."
@@ -43,10 +44,7 @@ def tiny_gguf(path: Path, *, context: int = 2048, architecture: str = "llama") -
     writer.add_token_list([f"token{i}" for i in range(40)])
     writer.add_chat_template("{{ messages }}")
     writer.add_tensor("output_norm.weight", np.ones(1500, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_out(writer)
     return path
 
 
