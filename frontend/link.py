@@ -118,7 +118,8 @@ class SchedulerLink:
         answer = asyncio.get_running_loop().create_future()
         self._questions[key] = question, answer
         try:
-            self.send(question)
+            if not self.send(question):
+                raise unavailable()
             async with asyncio.timeout(patience):
                 message = await answer
         except TimeoutError:

@@ -79,7 +79,8 @@ def parse_name(text: str) -> ModelName:
         raise _invalid(text, "it is empty")
     if len(text) > MAX_NAME:
         raise _invalid(text, f"it is longer than {MAX_NAME} characters")
-    rest = _SCHEME.sub("", text)
+    scheme = _SCHEME.match(text)
+    rest = text[scheme.end() :] if scheme else text
     # A colon before the last slash belongs to the host's port.
     tag = None
     if rest.rfind(":") > rest.rfind("/"):
@@ -87,7 +88,7 @@ def parse_name(text: str) -> ModelName:
     pieces = rest.split("/")
     if len(pieces) > 3:
         raise _invalid(text, "it has more parts than host/namespace/model:tag")
-    if _SCHEME.match(text) and len(pieces) < 3:
+    if scheme and len(pieces) < 3:
         raise _invalid(text, "an address has the form https://host/namespace/model:tag")
     host, namespace, model = [None] * (3 - len(pieces)) + pieces
     name = ModelName(

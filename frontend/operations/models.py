@@ -5,11 +5,9 @@ from __future__ import annotations
 from ...protocol.errors import Code, PronkError
 from ...protocol.messages.generation import Caller
 from ...protocol.messages.library import ModelResolved, ModelShown, ModelSummary
+from ...protocol.names import MAX_NAME
 from ...protocol.settings import Settings
 from ..library import Library
-
-LONGEST_NAME = 350
-"""Characters in a model's name: host, namespace, name and tag at their longest in Ollama."""
 
 
 class Models:
@@ -43,7 +41,7 @@ class Models:
     def _check(self, name: str) -> None:
         if not name.strip():
             raise PronkError(Code.INVALID_REQUEST, "model is required")
-        if len(name) > LONGEST_NAME or not name.isprintable():
+        if len(name) > MAX_NAME or not name.isprintable():
             raise self._not_found(name)
 
     def _explained(self, name: str, error: PronkError) -> PronkError:

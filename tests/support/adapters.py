@@ -10,6 +10,8 @@ from typing import Any
 import gguf
 import numpy as np
 
+from support.gguf_files import write_out
+
 
 def write_adapter(
     path: Path,
@@ -46,7 +48,7 @@ def write_adapter(
         for half, matrix in (("lora_a", a), ("lora_b", b)):
             stacked = np.stack([matrix.astype(number)] * matrices)
             writer.add_tensor(f"{tensor.name}.{half}", stacked if matrices > 1 else stacked[0])
-    _finish(writer)
+    write_out(writer)
     return path
 
 
@@ -67,7 +69,7 @@ def write_reciting_adapter(path: Path, weights: Path, chain: str) -> Path:
     writer = _writer(path, reader, len(steps), None, {})
     writer.add_tensor("output.weight.lora_a", a)
     writer.add_tensor("output.weight.lora_b", b)
-    _finish(writer)
+    write_out(writer)
     return path
 
 
@@ -89,10 +91,3 @@ def _writer(
             writer.add_key_value(key, value, types.ARRAY, sub_type=types.UINT32)
     writer.add_float32("adapter.lora.alpha", float(rank))  # the factor alpha / rank is 1
     return writer
-
-
-def _finish(writer: gguf.GGUFWriter) -> None:
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()

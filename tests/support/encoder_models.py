@@ -10,6 +10,8 @@ from pathlib import Path
 import gguf
 import numpy as np
 
+from support.gguf_files import write_out
+
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 WORDS = ("the", "sky", "sea", "is", "blue", "deep", "cat", "sat", "on", "a", "mat", "why")
 DIMENSION = 32
@@ -90,10 +92,7 @@ def write_encoder(
         add("cls.bias", DIMENSION)
         add("cls.output.weight", 1, DIMENSION)
         add("cls.output.bias", 1)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_out(writer)
 
 
 def _add_norm(add, name: str) -> None:

@@ -67,8 +67,13 @@ def small_gguf(
     weights = np.random.default_rng(seed).standard_normal((8, 64)).astype(np.float16)
     writer.add_tensor("token_embd.weight", weights)
     writer.add_tensor("output_norm.weight", np.ones(64, np.float32))
+    write_out(writer)
+    return path
+
+
+def write_out(writer: gguf.GGUFWriter) -> None:
+    """Writes all that was added, and closes the file."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path

@@ -19,6 +19,8 @@ from typing import Literal
 import gguf
 import numpy as np
 
+from support.gguf_files import write_out
+
 CACHE = Path(__file__).resolve().parents[2] / ".bench"
 
 CHATML = (
@@ -88,6 +90,11 @@ class Shape:
     feed_forward: int
     context: int = 32768
 
+    @property
+    def head(self) -> int:
+        """Numbers of an attention head."""
+        return self.embedding // self.heads
+
 
 SHAPES = {
     "12m": Shape(32_000, 256, 4, 4, 2, 768),
@@ -134,8 +141,7 @@ def write_random_model(
         writer.add_tensor(name, gguf.quants.quantize(weights, q8), raw_dtype=q8)
 
     matrix("token_embd.weight", shape.vocabulary, shape.embedding, len(SPECIAL))
-    head = shape.embedding // shape.heads
-    for name, rows, columns in _matrices(shape, head):
+    for name, rows, columns in _matrices(shape):
         matrix(name, rows, columns)
     _finish(writer, shape)
 
@@ -182,26 +188,32 @@ def write_reciting_model(
     embeddings[list(poison.encode())] = np.nan
     writer.add_tensor("token_embd.weight", embeddings)
     writer.add_tensor("output.weight", output)
-    for name, rows, columns in _matrices(shape, embedding // shape.heads):
+    for name, rows, columns in _matrices(shape):
         writer.add_tensor(name, np.zeros((rows, columns), np.float32))
     _finish(writer, shape)
 
 
-def _matrices(shape: Shape, head: int) -> list[tuple[str, int, int]]:
-    """Name, rows and columns of each layer's matrices."""
-    wide, narrow, kv = shape.embedding, shape.feed_forward, shape.kv_heads * head
+def _matrices(shape: Shape) -> list[tuple[str, int, int]]:
+    """Name, rows and columns of all layers' matrices."""
     return [
         (f"blk.{layer}.{name}.weight", rows, columns)
         for layer in range(shape.layers)
-        for name, rows, columns in (
-            ("attn_q", wide, wide),
-            ("attn_k", kv, wide),
-            ("attn_v", kv, wide),
-            ("attn_output", wide, wide),
-            ("ffn_gate", narrow, wide),
-            ("ffn_up", narrow, wide),
-            ("ffn_down", wide, narrow),
-        )
+        for name, rows, columns in matrices_of_layer(shape)
+    ]
+
+
+def matrices_of_layer(shape: Shape) -> list[tuple[str, int, int]]:
+    """Name, rows and columns."""
+    wide, narrow = shape.embedding, shape.feed_forward
+    kv = shape.kv_heads * shape.head
+    return [
+        ("attn_q", wide, wide),
+        ("attn_k", kv, wide),
+        ("attn_v", kv, wide),
+        ("attn_output", wide, wide),
+        ("ffn_gate", narrow, wide),
+        ("ffn_up", narrow, wide),
+        ("ffn_down", wide, narrow),
     ]
 
 
@@ -214,6 +226,16 @@ def _writer(
 ) -> gguf.GGUFWriter:
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name("random")
+    add_sizes(writer, shape)
+    writer.add_rope_freq_base(1e6)
+    writer.add_rope_dimension_count(shape.head)
+    writer.add_file_type(file_type)
+    add_vocabulary(writer, vocabulary, tokenizer)
+    return writer
+
+
+def add_sizes(writer: gguf.GGUFWriter, shape: Shape) -> None:
+    """Adds the sizes of a model."""
     writer.add_context_length(shape.context)
     writer.add_embedding_length(shape.embedding)
     writer.add_block_count(shape.layers)
@@ -221,11 +243,6 @@ def _writer(
     writer.add_head_count(shape.heads)
     writer.add_head_count_kv(shape.kv_heads)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_freq_base(1e6)
-    writer.add_rope_dimension_count(shape.embedding // shape.heads)
-    writer.add_file_type(file_type)
-    add_vocabulary(writer, vocabulary, tokenizer)
-    return writer
 
 
 def add_vocabulary(
@@ -257,7 +274,4 @@ def _finish(writer: gguf.GGUFWriter, shape: Shape) -> None:
         writer.add_tensor(f"blk.{layer}.attn_norm.weight", ones)
         writer.add_tensor(f"blk.{layer}.ffn_norm.weight", ones)
     writer.add_tensor("output_norm.weight", ones)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_out(writer)

@@ -14,6 +14,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 
+from .gguf_files import write_out
 from .models import SPECIAL, Vocabulary, add_vocabulary, small_vocabulary
 
 
@@ -62,10 +63,7 @@ def write_recurrent_model(path: Path, shape: RecurrentShape = RECURRENT, *, seed
             parts += _feed_forward(shape, rng)
         for name, values in parts:
             writer.add_tensor(f"blk.{layer}.{name}", values.astype(np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_out(writer)
 
 
 _Tensors = Iterator[tuple[str, np.ndarray]]

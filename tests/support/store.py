@@ -29,6 +29,7 @@ from pronk.workers.store.catalog import Answer, Catalog, Question
 from pronk.workers.store.looking.finding import Lacking, LookAtTemplate
 from pronk.workers.store.looking.read_headers import said_of
 from pronk.workers.store.looking.throwaway import descriptor_of
+from support.gguf_files import write_out
 
 CALL = "0" * 32
 MEDIA = "application/vnd.ollama.image."
@@ -48,10 +49,7 @@ def tiny_gguf(path: Path, *, context: int = 2048, architecture: str = "llama") -
     writer.add_token_list([f"token{i}" for i in range(40)])
     writer.add_chat_template("{{ messages }}")
     writer.add_tensor("output_norm.weight", np.ones(1500, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_out(writer)
     return path
 
 

@@ -7,7 +7,6 @@ and on positions in two dimensions (`GRID`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -15,7 +14,15 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-from .models import add_vocabulary, small_vocabulary
+from .gguf_files import write_out
+from .models import (
+    Shape,
+    Vocabulary,
+    add_sizes,
+    add_vocabulary,
+    matrices_of_layer,
+    small_vocabulary,
+)
 
 PATCH = 8
 """Pixels of a patch's side."""
@@ -46,17 +53,6 @@ class VisionModel:
     projector: Path
 
 
-@dataclass(frozen=True)
-class _Text:
-    architecture: str
-    embedding: int = 64
-    layers: int = 2
-    heads: int = 4
-    kv_heads: int = 2
-    feed_forward: int = 128
-    context: int = 4096
-
-
 _ARCHITECTURES = {Kind.PLAIN: "llama", Kind.WHOLE: "gemma3", Kind.GRID: "qwen2vl"}
 _CONTROL = {
     Kind.PLAIN: (),
@@ -71,45 +67,34 @@ def write_vision_model(
     """Writes a model that sees images of `size` × `size` pixels."""
     rng = np.random.default_rng(0)
     # Every sixth layer of Gemma's sees far; llama.cpp cannot shift a context where none does.
-    text = _Text(_ARCHITECTURES[kind], embedding, layers=6 if kind is Kind.WHOLE else 2)
+    layers = 6 if kind is Kind.WHOLE else 2
+    vocabulary = small_vocabulary(_CONTROL[kind])
+    text = Shape(len(vocabulary.tokens), embedding, layers, 4, 2, 128, context=4096)
     model = VisionModel(directory / f"{kind.value}.gguf", directory / f"{kind.value}-sees.gguf")
-    _write_text(model.weights, text, _CONTROL[kind], rng)
+    _write_text(model.weights, kind, text, vocabulary, rng)
     _write_projector(model.projector, kind, embedding, size, rng)
     return model
 
 
-def _write_text(path: Path, shape: _Text, control: Sequence[str], rng: np.random.Generator) -> None:
-    vocabulary = small_vocabulary(control)
-    writer = gguf.GGUFWriter(path, shape.architecture)
-    head = shape.embedding // shape.heads
+def _write_text(
+    path: Path, kind: Kind, shape: Shape, vocabulary: Vocabulary, rng: np.random.Generator
+) -> None:
+    writer = gguf.GGUFWriter(path, _ARCHITECTURES[kind])
+    head = shape.head
     writer.add_name("tiny")
-    writer.add_context_length(shape.context)
-    writer.add_embedding_length(shape.embedding)
-    writer.add_block_count(shape.layers)
-    writer.add_feed_forward_length(shape.feed_forward)
-    writer.add_head_count(shape.heads)
-    writer.add_head_count_kv(shape.kv_heads)
-    writer.add_layer_norm_rms_eps(1e-5)
+    add_sizes(writer, shape)
     writer.add_rope_freq_base(1e4)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
-    if shape.architecture == "qwen2vl":
+    if kind is Kind.GRID:
         writer.add_rope_dimension_sections([head // 8, head // 8, head // 4, 0])
     else:
         writer.add_rope_dimension_count(head)
-    if shape.architecture == "gemma3":
+    if kind is Kind.WHOLE:
         writer.add_key_length(head)
         writer.add_value_length(head)
         writer.add_sliding_window(512)
-    add_vocabulary(writer, vocabulary, control=len(control))
-    sizes = (
-        ("attn_q", shape.embedding, shape.embedding),
-        ("attn_k", shape.kv_heads * head, shape.embedding),
-        ("attn_v", shape.kv_heads * head, shape.embedding),
-        ("attn_output", shape.embedding, shape.embedding),
-        ("ffn_gate", shape.feed_forward, shape.embedding),
-        ("ffn_up", shape.feed_forward, shape.embedding),
-        ("ffn_down", shape.embedding, shape.feed_forward),
-    )
+    add_vocabulary(writer, vocabulary, control=len(_CONTROL[kind]))
+    sizes = matrices_of_layer(shape)
     embeddings = _random(rng, len(vocabulary.tokens), shape.embedding, 1.0)
     writer.add_tensor("token_embd.weight", embeddings)
     output = _random(rng, len(vocabulary.tokens), shape.embedding)
@@ -117,20 +102,20 @@ def _write_text(path: Path, shape: _Text, control: Sequence[str], rng: np.random
     writer.add_tensor("output.weight", output)
     writer.add_tensor("output_norm.weight", _ones(shape.embedding))
     norms = ["attn_norm", "ffn_norm"]
-    if shape.architecture == "gemma3":
+    if kind is Kind.WHOLE:
         norms += ["post_attention_norm", "post_ffw_norm"]
     for layer in range(shape.layers):
         for name in norms:
             writer.add_tensor(f"blk.{layer}.{name}.weight", _ones(shape.embedding))
         for name, rows, columns in sizes:
             writer.add_tensor(f"blk.{layer}.{name}.weight", _random(rng, rows, columns))
-        if shape.architecture == "gemma3":
+        if kind is Kind.WHOLE:
             for name in ("attn_q_norm", "attn_k_norm"):
                 writer.add_tensor(f"blk.{layer}.{name}.weight", _ones(head))
-        if shape.architecture == "qwen2vl":
+        if kind is Kind.GRID:
             for name, rows, _ in sizes[:3]:
                 writer.add_tensor(f"blk.{layer}.{name}.bias", np.zeros(rows, np.float32))
-    _finish(writer)
+    write_out(writer)
 
 
 def _write_projector(
@@ -191,7 +176,7 @@ def _write_projector(
         inner = 4 * _SEES if kind is Kind.GRID else _SEES
         dense("mm.0", inner, inner)
         dense("mm.2", embedding, inner)
-    _finish(writer)
+    write_out(writer)
 
 
 def _random(
@@ -202,10 +187,3 @@ def _random(
 
 def _ones(size: int) -> np.ndarray:
     return np.ones(size, np.float32)
-
-
-def _finish(writer: gguf.GGUFWriter) -> None:
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()

@@ -11,6 +11,7 @@ import gguf
 import llama_cpp
 
 from pronk.workers.inference.vocabulary import Vocabulary
+from support.gguf_files import write_out
 from support.models import byte_symbols
 
 _c: Any = llama_cpp
@@ -67,10 +68,7 @@ def _written(
     writer.add_bos_token_id(ordinary)
     writer.add_eos_token_id(ordinary)
     writer.add_add_bos_token(False)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_out(writer)
     parameters = _c.llama_model_default_params()
     parameters.vocab_only = True
     model_handle = _c.llama_model_load_from_file(str(path).encode(), parameters)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from pronk.workers.store.gguf_facts import INFILL_TOKENS, HeaderFacts, facts_of, human_number
 from pronk.workers.store.gguf_metadata import Header, InvalidGGUF, Tensor, read_header
+from support.gguf_files import write_out
 
 STRING, ARRAY, U32 = 8, 9, 4
 
@@ -41,10 +42,7 @@ def write_gguf(
     matrix = gguf.quants.quantize(np.zeros((4, 64), np.float32), gguf.GGMLQuantizationType.Q8_0)
     writer.add_tensor("token_embd.weight", matrix, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
     writer.add_tensor("output_norm.weight", np.ones(64, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_out(writer)
     return path
 
 

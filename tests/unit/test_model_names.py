@@ -73,6 +73,8 @@ def test_case_is_kept_but_does_not_count() -> None:
         "a/b/..",
         "a/b/c:..",
         "/etc/passwd",
+        "a/https://b",
+        "ahttp://b",
         "//demo",
         "demo/",
         "demo:",

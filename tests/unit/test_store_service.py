@@ -43,7 +43,7 @@ from pronk.workers.store.catalog import QUESTIONS, Answer, Catalog, Question
 from pronk.workers.store.layout import Library
 from pronk.workers.store.looking import looker
 from pronk.workers.store.service import Store
-from support.gguf_files import LLAMA, gguf_bytes, tensor
+from support.gguf_files import LLAMA, gguf_bytes, tensor, write_out
 from support.store import Ollama
 
 PATIENCE = 60.0
@@ -71,10 +71,7 @@ def models(tmp_path: Path) -> Path:
     writer.add_context_length(2048)
     writer.add_token_list([f"token{i}" for i in range(40)])
     writer.add_tensor("output_norm.weight", np.ones(64, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_out(writer)
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
     layer = {
         "mediaType": "application/vnd.ollama.image.model",

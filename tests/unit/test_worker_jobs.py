@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -33,19 +32,15 @@ from pronk.protocol.messages.library import ModelDetails, ModelFacts
 from pronk.protocol.messages.placement import Load, Loaded, LoadFailed, SetThreads, Share, Unload
 from pronk.workers.store.demo import WEIGHTS
 from support.models import Shape, invent_vocabulary, write_random_model, write_reciting_model
-from support.worker_stage import CONTEXT, DIGEST, Stage
+from support.worker_stage import CONTEXT, DIGEST, Stage, staged
 
 DETAILS = ModelDetails("", "gguf", "llama", ["llama"], "1M", "F32")
 
 
 @pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
-    with tempfile.TemporaryDirectory() as root:  # pytest's own are too deep for a socket
-        stage = Stage(Path(root))
-        try:
-            yield stage
-        finally:
-            await stage.close()
+    async with staged() as stage:
+        yield stage
 
 
 def load_of(path: Path, context: int = 512) -> Load:

@@ -51,9 +51,9 @@ async def stream(
     """
     data, last = await take()
     response = web.StreamResponse(headers={"Content-Type": NDJSON})
-    await response.prepare(request)
     try:
         try:
+            await response.prepare(request)
             await _write(request, response, data)
             while not last:
                 data, last = await take()
