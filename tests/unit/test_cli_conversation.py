@@ -180,13 +180,13 @@ def test_settings_reach_the_server(api: PlayedApi, session: Session, commands: C
         '/set parameter stop "a" b',
         "/set parameter num_ctx 128",
         "/set format json",
-        "/set think high",
+        "/set think max",
     ):
         commands.do(line)
     session.say("Hi")
     (asked,) = api.bodies("/api/chat")
     assert asked["options"] == {"temperature": 0.1, "stop": ["a", "b"], "num_ctx": 128}
-    assert (asked["format"], asked["think"]) == ("json", "high")
+    assert (asked["format"], asked["think"]) == ("json", "max")
     for line in ("/set noformat", "/set nothink"):
         commands.do(line)
     session.say("Hi")

@@ -9,7 +9,7 @@ from .. import showing
 from ..parameters import Value, add_parameter, is_list, names
 from ..terminal import say
 from .reading import Reader
-from .run import read_format
+from .run import THINK_LEVELS, read_format
 from .session import Session
 
 HELP = """\
@@ -38,7 +38,7 @@ Available Commands:
   /set nowordwrap                Break lines where the terminal does
   /set history                   Keep what you write for later
   /set nohistory                 Do not keep it
-  /set think                     Have the model think; or high, medium, low
+  /set think                     Have the model think; or max, high, medium, low
   /set nothink                   Have it answer at once
 """
 
@@ -155,7 +155,7 @@ class Commands:
             case "history" | "nohistory":
                 self._reader.remembers = what == "history"
                 say(f"Set '{what}' mode.")
-            case "think" if value in ("", "high", "medium", "low"):
+            case "think" if value in ("", *THINK_LEVELS):
                 session.think = value or True
                 say("Set 'think' mode." if not value else f"Set 'think' mode to '{value}'.")
             case "nothink":
