@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from ....protocol.errors import Code, PronkError
@@ -66,6 +67,9 @@ Available keyboard shortcuts:
   Ctrl + c            Stop the answer
   Ctrl + d            Exit
 """
+
+_WORDS = re.compile(r'"[^"]*"|\S+')
+"""Those in quotes may have blanks in them."""
 
 _HELPS = {"set": SET_HELP, "show": SHOW_HELP, "shortcuts": SHORTCUTS}
 
@@ -171,7 +175,7 @@ class Commands:
             return
         values: dict[str, Value] = {}
         try:
-            for each in value.split() if is_list(name) else [value]:
+            for each in (_WORDS.findall(value) or [""]) if is_list(name) else [value]:
                 if not each:
                     raise ValueError("has no value")
                 add_parameter(values, name, _unquoted(each))
