@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import logging
 from collections.abc import AsyncIterator
 from dataclasses import asdict, replace
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from pronk.frontend import bodies as bodies_module
+from pronk.frontend.malformed import quieten
 from pronk.protocol.codec import decode
 from pronk.protocol.errors import Code
 from pronk.protocol.messages.changes import ModelMessage
@@ -501,6 +503,22 @@ async def test_what_is_not_http_is_refused_and_harms_nobody(
     assert "Python" not in str(headers)
     good, _, _ = await stack.request("GET", "/api/version")
     assert good == 200
+
+
+async def test_what_is_not_http_is_counted_and_not_traced(
+    stack: Stack, caplog: pytest.LogCaptureFixture
+) -> None:
+    logger = logging.getLogger("aiohttp.server")
+    filters = list(logger.filters)
+    quieten()
+    try:
+        for _ in range(3):
+            await said_to(stack, CHAT + b"Content-Length: -1\r\n\r\n")
+    finally:
+        logger.filters[:] = filters
+    (told,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert told.getMessage().startswith("malformed HTTP (1 so far)")
+    assert told.exc_info is None
 
 
 async def test_web_pages_from_elsewhere_are_refused(stack: Stack) -> None:
