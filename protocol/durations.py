@@ -22,7 +22,10 @@ def parse_duration(value: object) -> float:
     """
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError('is not a duration; write seconds, or a text such as "5m"')
-    seconds = _from_text(value.strip()) if isinstance(value, str) else float(value)
+    try:
+        seconds = _from_text(value.strip()) if isinstance(value, str) else float(value)
+    except OverflowError:  # of an integer that a file may hold
+        seconds = math.inf
     if not math.isfinite(seconds):
         raise ValueError("is not a finite duration")
     return seconds

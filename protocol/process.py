@@ -62,7 +62,7 @@ def open_pidfd(process: ProcessIdentity) -> int | None:
         return None
     try:
         pidfd = os.pidfd_open(process.pid)
-    except OSError:
+    except (OSError, OverflowError):  # gone, or no number that a process can have
         return None
     # Only after the open does the start time prove which process the descriptor holds.
     if _start_time(process.pid) != process.start_time:

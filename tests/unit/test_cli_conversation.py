@@ -177,16 +177,16 @@ def test_ctrl_c_before_it_has_begun_ends_it(api: PlayedApi, tmp_path: Path) -> N
 def test_settings_reach_the_server(api: PlayedApi, session: Session, commands: Commands) -> None:
     for line in (
         "/set parameter temperature 0.1",
-        '/set parameter stop "a" b',
+        '/set parameter stop "a c" b',
         "/set parameter num_ctx 128",
         "/set format json",
-        "/set think high",
+        "/set think max",
     ):
         commands.do(line)
     session.say("Hi")
     (asked,) = api.bodies("/api/chat")
-    assert asked["options"] == {"temperature": 0.1, "stop": ["a", "b"], "num_ctx": 128}
-    assert (asked["format"], asked["think"]) == ("json", "high")
+    assert asked["options"] == {"temperature": 0.1, "stop": ["a c", "b"], "num_ctx": 128}
+    assert (asked["format"], asked["think"]) == ("json", "max")
     for line in ("/set noformat", "/set nothink"):
         commands.do(line)
     session.say("Hi")
@@ -215,6 +215,7 @@ def test_switches(session: Session, commands: Commands, capsys: pytest.CaptureFi
         ("/set parameter temperature hot", "parameter temperature must be a number"),
         ("/set parameter temprature 1", "parameter temprature is no parameter"),
         ("/set parameter top_k", "parameter top_k has no value"),
+        ("/set parameter stop", "parameter stop has no value"),
         ("/set format xml", "a format is `json`"),
         ("/load nowhere", "the registry has no such model"),
         ("/save bad", "no room"),

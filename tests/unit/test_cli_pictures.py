@@ -36,6 +36,8 @@ def album(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("compare ./my\\ blue.JPeG", "compare", [BLUE]),
         ("""'./my blue.JPeG' "./red.png" which?""", "which?", [BLUE, RED]),
         ("the same ./red.png ./red.png", "the same", [RED]),
+        ("this:./red.png (./my blue.JPeG)", "this: ()", [RED, BLUE]),
+        ("and/../red.png", "and/../red.png", []),
         ("red.png has no path", "red.png has no path", []),
         ("nothing in ./green.png", "nothing in ./green.png", []),
         ("'./red.png is half quoted", "'./red.png is half quoted", []),

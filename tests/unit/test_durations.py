@@ -45,7 +45,7 @@ def test_what_is_no_duration_is_refused(written: object):
         parse_duration(written)
 
 
-@pytest.mark.parametrize("written", [math.inf, math.nan, "9" * 400])
+@pytest.mark.parametrize("written", [math.inf, math.nan, "9" * 400, 10**400])
 def test_a_duration_is_finite(written: object):
     with pytest.raises(ValueError, match="finite"):
         parse_duration(written)

@@ -355,6 +355,12 @@ def test_sizes_are_written_as_people_write_them(text: object, size: int) -> None
     assert parse_size(text) == size
 
 
+@pytest.mark.parametrize("text", ["", "many", "-1", "5 XB", "1e3", "9" * 400, "9" * 400 + "GiB"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a size|is larger than any"):
+        parse_size(text)
+
+
 def test_every_setting_is_documented_with_its_variables_and_value() -> None:
     page = describe(load_settings(PRONK_HOST="127.0.0.1:4444"))
     assert "PRONK_HOST=127.0.0.1:4444 (default 127.0.0.1:11434)" in page

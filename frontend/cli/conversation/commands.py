@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from ....protocol.errors import Code, PronkError
@@ -9,7 +10,7 @@ from .. import showing
 from ..parameters import Value, add_parameter, is_list, names
 from ..terminal import say
 from .reading import Reader
-from .run import read_format
+from .run import THINK_LEVELS, read_format
 from .session import Session
 
 HELP = """\
@@ -38,7 +39,7 @@ Available Commands:
   /set nowordwrap                Break lines where the terminal does
   /set history                   Keep what you write for later
   /set nohistory                 Do not keep it
-  /set think                     Have the model think; or high, medium, low
+  /set think                     Have the model think; or max, high, medium, low
   /set nothink                   Have it answer at once
 """
 
@@ -66,6 +67,9 @@ Available keyboard shortcuts:
   Ctrl + c            Stop the answer
   Ctrl + d            Exit
 """
+
+_WORDS = re.compile(r'"[^"]*"|\S+')
+"""Those in quotes may have blanks in them."""
 
 _HELPS = {"set": SET_HELP, "show": SHOW_HELP, "shortcuts": SHORTCUTS}
 
@@ -155,7 +159,7 @@ class Commands:
             case "history" | "nohistory":
                 self._reader.remembers = what == "history"
                 say(f"Set '{what}' mode.")
-            case "think" if value in ("", "high", "medium", "low"):
+            case "think" if value in ("", *THINK_LEVELS):
                 session.think = value or True
                 say("Set 'think' mode." if not value else f"Set 'think' mode to '{value}'.")
             case "nothink":
@@ -171,7 +175,7 @@ class Commands:
             return
         values: dict[str, Value] = {}
         try:
-            for each in value.split() if is_list(name) else [value]:
+            for each in (_WORDS.findall(value) or [""]) if is_list(name) else [value]:
                 if not each:
                     raise ValueError("has no value")
                 add_parameter(values, name, _unquoted(each))

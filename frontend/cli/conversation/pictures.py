@@ -8,7 +8,7 @@ from pathlib import Path
 from ....protocol.errors import Code, PronkError
 from ....protocol.messages.fields import MAX_IMAGE, MAX_IMAGES
 
-_BEGINS = re.compile(r"""(?<!\S)(?P<quote>["']?)(?=(?:~|\.{1,2})?/)""")
+_BEGINS = re.compile(r"""(?<![\w/~.\\"'])(?P<quote>["']?)(?=(?:~|\.{1,2})?/)""")
 _ENDS = re.compile(r"\.(?:png|jpe?g|webp|gif|bmp)\b", re.IGNORECASE)
 _ESCAPED = re.compile(r"\\(.)")
 

@@ -17,6 +17,8 @@ MAX_INPUT = 64 * 2**20
 """Most bytes of standard input: what the server takes for a request, if its settings say nothing
 else."""
 
+THINK_LEVELS = ("max", "high", "medium", "low")
+
 
 @dataclass(frozen=True, slots=True)
 class Wish:
@@ -101,7 +103,7 @@ def _think(wanted: bool | str | None) -> bool | str | None:
     match wanted.strip().lower():
         case "true" | "false" as truth:
             return truth == "true"
-        case "high" | "medium" | "low" | "max" as level:
+        case level if level in THINK_LEVELS:
             return level
         case _:
             raise PronkError(
