@@ -311,7 +311,15 @@ def _read(path: Path, boot: str) -> dict[str, Entry]:
 
 def _entry(fields: Any) -> Entry | None:
     match fields:
-        case [str(), int(), int(), int(), int(), bool(), float()]:
-            return Entry(*fields)
+        case [
+            str(name),
+            int(points),
+            int(lines),
+            int(size),
+            int(under_way),
+            bool(tried),
+            float(died_at),
+        ]:
+            return Entry(name, points, lines, size, under_way, tried, died_at)
         case _:
             return None
