@@ -129,6 +129,16 @@ async def test_an_end_in_order_counts_for_nothing(lives: Lives) -> None:
     assert not lives.is_refused("waiting")
 
 
+async def test_an_end_in_order_is_a_new_beginning(lives: Lives) -> None:
+    for _ in range(3):
+        await lives.begin("deadly")
+        lives.die()
+    assert lives.is_refused("deadly")
+    lives.now.close()
+    lives.die()
+    assert not lives.is_refused("deadly")
+
+
 async def test_what_was_answered_is_forgotten(lives: Lives) -> None:
     for _ in range(2):
         await lives.begin("doubtful")

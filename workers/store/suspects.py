@@ -11,7 +11,8 @@ each next one, for ever, so what is under way is written down in a small file, a
   not convict what happened to be under way. At twenty points (three deaths from within, or twenty
   of any kind, in a row, without a step forward between them) the order is refused.
 - An order that was answered is forgotten; so is one that was refused, or that nobody waited for any
-  more, ten minutes after its last death, and everything when the host is started again.
+  more, ten minutes after its last death, and everything when this process is told to end, or the
+  host is started again.
 
 The file survives SIGKILL: it is written anew beside the old one and takes its place at an instant.
 It is not brought to the disk, since after a power cut nothing in it counts.
@@ -132,9 +133,8 @@ class Suspects:
         return Case(self, key, name[:_LONGEST_NAME])
 
     def close(self) -> None:
-        """This process ends because it was told to, which is no order's fault."""
-        for entry in self._entries.values():
-            entry.under_way, entry.tried = 0, False
+        """This process ends because it was told to: no order's fault, and a new beginning for all."""
+        self._entries.clear()
         self.write()
         self._path = None
 
