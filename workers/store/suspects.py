@@ -133,7 +133,7 @@ class Suspects:
         return Case(self, key, name[:_LONGEST_NAME])
 
     def close(self) -> None:
-        """This process ends because it was told to: no order's fault, and a new beginning for all."""
+        """This process ends because it was told to. That is no order's fault: all begin anew."""
         self._entries.clear()
         self.write()
         self._path = None
