@@ -431,6 +431,7 @@ async def test_a_model_that_has_the_name_is_replaced_and_its_own_blobs_go(
 async def test_a_model_may_be_made_of_itself(shop: Workshop, weights: str) -> None:
     await shop.make("mine", files={"x": weights}, system="first")
     await shop.make("mine", from_model="mine", system="second")
+    assert shop.statuses[-3:] == ["writing manifest", "removing unused layers", "success"]
     assert shop.layers("mine") == [("model", "mine:latest"), ("system", "")]
     assert shop.text("mine", "system") == "second"
 

@@ -219,6 +219,24 @@ def test_a_damaged_model_can_be_deleted_and_nothing_is_pruned_beside_one(
     assert names(Catalog(Library(ollama.root), None)) == []
 
 
+def test_nothing_is_pruned_beside_directories_without_end(
+    ollama: Ollama, writer: Writer, weights: bytes
+) -> None:
+    written(writer, "phi", weights)
+    made = [ollama.root / "manifests"]
+    for _ in range(1200):  # more than functions that call themselves may go, and less than a path
+        made.append(made[-1] / "a")
+        made[-1].mkdir()
+    try:
+        before = blobs(ollama)
+        writer.delete(PHI_NAME)
+        assert blobs(ollama) == before
+        assert names(Catalog(Library(ollama.root), None)) == []
+    finally:
+        for directory in reversed(made[1:]):  # what cleans up behind tests calls itself, too
+            directory.rmdir()
+
+
 def test_what_somebody_holds_or_has_staged_is_not_pruned(
     ollama: Ollama, writer: Writer, weights: bytes
 ) -> None:

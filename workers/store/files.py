@@ -53,13 +53,16 @@ def read_small(path: Path, limit: int, what: str) -> bytes:
     try:
         # O_NONBLOCK: a FIFO in the file's place must not block.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123
+        with open(descriptor, "rb") as file:  # noqa: PTH123
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise Damaged(f"{what} is not a regular file")
             if status.st_size > limit:
                 raise Damaged(f"{what} is larger than {limit // 1024} KiB")
-            return file.read(limit)
+            content = file.read(limit + 1)
+            if len(content) > limit:
+                raise Damaged(f"{what} grew while it was read")
+            return content
     except OSError as error:
         raise problem_of(error, what) from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Collection
 from types import TracebackType
 
 
@@ -51,6 +52,13 @@ class Hold:
             if digest not in self._digests and not self._closed:
                 self._digests.add(digest)
                 self._holds.change(digest, 1)
+
+    def keep_only(self, digests: Collection[str]) -> None:
+        """Lets go of all others: what is being made does without them."""
+        with self._lock:
+            for digest in self._digests.difference(digests):
+                self._holds.change(digest, -1)
+            self._digests.intersection_update(digests)
 
     def __enter__(self) -> Hold:
         return self

@@ -325,4 +325,5 @@ def _config(value: dict[str, Any]) -> Config:
 
 
 def _word(value: object) -> str:
-    return value[:_MAX_WORD] if isinstance(value, str) else ""
+    """A word to be shown; empty for what would be something else than a part of a line."""
+    return value[:_MAX_WORD] if isinstance(value, str) and value.isprintable() else ""

@@ -113,6 +113,8 @@ def parameters_of(text: str) -> dict[str, Any]:
 def _parameters(text: str) -> list[tuple[str, Any]]:
     flat: list[tuple[str, Any]] = []
     for name, given in parameters_of(text).items():
+        if not _is_word(name):  # it would be something else in a Modelfile
+            continue
         each = cast(list[Any], given) if isinstance(given, list) else [given]
         flat += [(name, one) for one in each if isinstance(one, (str, int, float, bool))]
     return flat
@@ -150,11 +152,15 @@ def _messages(text: str) -> list[tuple[str, str]]:
     messages: list[tuple[str, str]] = []
     for message in cast(list[Any], value) if isinstance(value, list) else [None]:
         match message:
-            case {"role": str(role), "content": str(content)}:
+            case {"role": str(role), "content": str(content)} if _is_word(role):
                 messages.append((role, content))
             case _:
                 raise Damaged("its messages are not a list of messages")
     return messages
+
+
+def _is_word(text: str) -> bool:
+    return text.isprintable() and len(text.split()) == 1
 
 
 def _json(text: str, what: str) -> Any:

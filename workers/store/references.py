@@ -17,6 +17,8 @@ from .layout import MAX_MANIFEST
 
 _REMEMBERED = 16_384
 _PREFIX = "sha256:"
+_DEEPEST = 16
+"""Levels of directories that are looked into; manifests lie at the fourth."""
 
 
 @dataclass(slots=True)
@@ -51,6 +53,9 @@ class References:
         return named
 
     def _scan(self, path: str, parts: tuple[str, ...], named: Named, above: frozenset[str]) -> None:
+        if len(parts) > _DEEPEST:
+            named.complete = False
+            return
         try:
             with os.scandir(path) as entries:
                 found = sorted(entries, key=lambda entry: entry.name)

@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -315,7 +315,8 @@ class Writer:
 
     def _restore(self, place: ModelName, before: bytes | None) -> None:
         if before is None:
-            remove_manifest(self._manifests, place)
+            with suppress(FileNotFoundError):  # the other program may have removed it, too
+                remove_manifest(self._manifests, place)
         else:
             write_manifest(self._manifests, place, before, self._own.between())
 

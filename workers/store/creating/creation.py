@@ -212,6 +212,8 @@ def _written(
     named = {layer.digest for layer in layers}
     told = [status for digest, status in statuses.items() if digest in named]
     described = keep("config", config_bytes(config, layers))
+    # What a model had that is made of itself, and has no more, goes with the one that is replaced.
+    hold.keep_only({*named, described.digest})
     return told, manifest_bytes(Blob(described.digest, described.size), layers)
 
 

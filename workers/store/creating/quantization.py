@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ....protocol.errors import Code, PronkError
+from ..disk import clear_errors
 from ..looking.inspection import plain
 from ..looking.throwaway import Died, open_file, run
 from . import quantize_file
@@ -36,8 +37,13 @@ async def quantize(
     `require_room` is asked once the size of the result is known; `progress` hears how many bytes of
     the source are done. Raises `PronkError`.
     """
-    file = open_file(source)
-    output = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with clear_errors():
+        output = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        file = open_file(source)
+    except PronkError:
+        os.close(output)
+        raise
 
     async def heard(said: dict[str, Any]) -> None:
         size, done = said.get("size"), said.get("done")

@@ -11,7 +11,7 @@ from ....protocol.errors import Code, PronkError
 from . import read_headers
 from .finding import LookAtFile
 from .headers import LONGEST, Headers
-from .throwaway import Died, TookTooLong, descriptor_of, listen
+from .throwaway import FAILED, Died, TookTooLong, descriptor_of, listen
 
 _log = logging.getLogger(__name__)
 
@@ -81,4 +81,4 @@ async def read(headers: Headers, looks: list[LookAtFile]) -> None:
                 retry_after=5.0,
             ) from None
     if looks:
-        raise Died("made the process that read it fail")
+        raise Died(FAILED)

@@ -28,7 +28,7 @@ MAX_LINE = 16 * 1024
 """Bytes of one thing that a program says, where nothing else is known."""
 
 NONSENSE = "made the process that read it say what makes no sense"
-_FAILED = "made the process that read it fail"
+FAILED = "made the process that read it fail"
 
 
 class Died(Exception):
@@ -79,7 +79,7 @@ async def run(
 
     await listen(program, arguments, file, seconds=seconds, keep=keep, heard=take)
     if last is None:
-        raise Died(_FAILED)
+        raise Died(FAILED)
     return last
 
 
@@ -127,7 +127,7 @@ async def listen(
                 await process.wait()
     if status:
         _log.warning("%s ended with status %s", program, status)
-        raise Died(_FAILED)
+        raise Died(FAILED)
 
 
 @contextlib.asynccontextmanager
