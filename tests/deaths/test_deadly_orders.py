@@ -20,7 +20,7 @@ from pronk.protocol.questions import Questions
 from pronk.protocol.state import StateDirectory
 from support.store_process import StoreProcess, log_of, store_process
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 MOST_LIVES = 8
 TESTS = str(Path(__file__).parents[1])
 

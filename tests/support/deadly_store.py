@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from pronk.protocol.messages.changes import PullModel
-from pronk.workers.store import service
+from pronk.workers.store import service, suspects
 from pronk.workers.store.deliveries import Deliveries
 from pronk.workers.store.report import Report
 
@@ -42,6 +42,7 @@ async def _pull(self: Deliveries, order: PullModel, report: Report) -> str | Non
 def main() -> None:
     patched: Any = Deliveries
     patched.pull = _pull
+    suspects.ALONE_SECONDS = 1.0
     service.main()
 
 

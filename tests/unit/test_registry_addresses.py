@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ from pronk.workers.store.registry.addresses import (
     AddressRefused,
     GuardedResolver,
     Reach,
+    addresses_of,
     nearest,
     reach_of,
 )
+from support.calls import PATIENCE
 
 PUBLIC, PRIVATE = "93.184.216.34", "10.0.0.7"
 
@@ -96,10 +99,10 @@ def test_a_name_with_a_public_address_is_public() -> None:
 async def _resolved(
     monkeypatch: pytest.MonkeyPatch, reach: Reach | None, *addresses: str
 ) -> list[str]:
-    async def leads_to(host: str, port: int, **more: Any) -> list[Any]:
+    def leads_to(host: str, port: int, **more: Any) -> list[Any]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in addresses]
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", leads_to)
+    monkeypatch.setattr(socket, "getaddrinfo", leads_to)
     return [found["host"] for found in await GuardedResolver(reach).resolve("any.example", 443)]
 
 
@@ -117,3 +120,29 @@ async def test_a_name_without_such_an_address_is_refused(monkeypatch: pytest.Mon
         await _resolved(monkeypatch, Reach.FAR, PRIVATE, "127.0.0.1")
     with pytest.raises(AddressRefused):
         await _resolved(monkeypatch, Reach.NEAR, PUBLIC)
+
+
+async def test_names_that_never_resolve_hold_nobody_else_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    over = threading.Event()
+    look_up = socket.getaddrinfo
+
+    def slow(host: str, *more: Any, **named: Any) -> list[Any]:
+        if host.endswith(".slow.test"):
+            over.wait(PATIENCE)
+            raise socket.gaierror(socket.EAI_AGAIN, "try again")
+        return look_up(host, *more, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    waiting = [asyncio.create_task(addresses_of(f"{n}.slow.test", 443)) for n in range(40)]
+    try:
+        await asyncio.sleep(0)
+        async with asyncio.timeout(PATIENCE):
+            assert "127.0.0.1" in await addresses_of("localhost", 443)
+            await asyncio.to_thread(bool)
+        assert not any(task.done() for task in waiting)
+    finally:
+        over.set()
+        ends = await asyncio.gather(*waiting, return_exceptions=True)
+    assert all(isinstance(end, OSError) for end in ends)

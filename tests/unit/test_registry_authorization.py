@@ -15,7 +15,7 @@ from aiohttp import web
 
 from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.registries import RegistryAccess
-from pronk.workers.store.registry import routes
+from pronk.workers.store.registry import credentials, routes
 from pronk.workers.store.registry.addresses import Reach
 from pronk.workers.store.registry.failures import RegistryBusy
 from support.registry import Authority
@@ -365,3 +365,17 @@ async def test_whoever_waits_for_the_same_token_asks_once(tls: ssl.SSLContext) -
         async with repository(server.host, insecure=False, access=known) as repo:
             await asyncio.gather(*(repo.manifest() for _ in range(8)))
         assert len(realm.asked) == 1
+
+
+async def test_ollamas_own_registry_is_told_apart(
+    tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No password helps there, so none is advised."""
+    async with small_server(wants('Basic realm="x"', BASIC), tls) as server:
+        async with repository(server.host, insecure=False) as repo:
+            assert "username and password" in await refused(repo.manifest())
+        monkeypatch.setattr(credentials, "_OLLAMA", server.host)
+        async with repository(server.host, insecure=False) as repo:
+            message = await refused(repo.manifest())
+    assert "`ollama push`" in message
+    assert "username and password" not in message

@@ -337,12 +337,12 @@ async def test_a_name_that_changes_its_address_leads_nowhere(
     """DNS rebinding: public while it is looked at, private when it is connected to."""
     answered: list[str] = []
 
-    async def fickle(host: str, port: int, **more: Any) -> list[Any]:
+    def fickle(host: str, port: int, **more: Any) -> list[Any]:
         answered.append("93.184.216.34" if not answered else "127.0.0.1")
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (answered[-1], port))]
 
     async with small_server(answers(web.Response(body=CONTENT))) as server:
-        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", fickle)
+        monkeypatch.setattr(socket, "getaddrinfo", fickle)
         port = server.host.partition(":")[2]
         async with repository(f"rebinding.example:{port}") as repo:
             error = await refused(repo.manifest())

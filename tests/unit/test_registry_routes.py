@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from typing import Any
 
@@ -175,12 +174,12 @@ def test_a_proxy_that_is_none_is_told_without_its_password(monkeypatch: pytest.M
 async def test_behind_a_proxy_what_is_known_to_be_private_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def unknown(host: str, port: int, **more: Any) -> list[Any]:
+    def unknown(host: str, port: int, **more: Any) -> list[Any]:
         if host == "inside.example":
             return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.9", port))]
         raise socket.gaierror(socket.EAI_NONAME, "no")
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", unknown)
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
     start = await place(site("https://registry.example"))
     assert (start.reach, str(start.proxy)) == (None, "http://proxy.example:3128")

@@ -16,7 +16,7 @@ from pronk.protocol.errors import Code, PronkError
 from pronk.workers.store import suspects
 from pronk.workers.store.deaths import Death, LastWords
 from pronk.workers.store.report import Report
-from pronk.workers.store.suspects import MOST, Case, Suspects
+from pronk.workers.store.suspects import Case, Suspects
 from support.calls import PATIENCE, until
 
 BOOT = "0c8fd2a5"
@@ -129,6 +129,16 @@ async def test_an_end_in_order_counts_for_nothing(lives: Lives) -> None:
     assert not lives.is_refused("waiting")
 
 
+async def test_an_end_in_order_is_a_new_beginning(lives: Lives) -> None:
+    for _ in range(3):
+        await lives.begin("deadly")
+        lives.die()
+    assert lives.is_refused("deadly")
+    lives.now.close()
+    lives.die()
+    assert not lives.is_refused("deadly")
+
+
 async def test_what_was_answered_is_forgotten(lives: Lives) -> None:
     for _ in range(2):
         await lives.begin("doubtful")
@@ -194,15 +204,17 @@ async def test_suspects_are_tried_one_after_the_other(lives: Lives) -> None:
     assert not lives.is_refused("new")
 
 
-async def test_nobody_waits_for_ever_for_the_one_that_is_tried(
+async def test_who_was_tried_for_a_while_is_not_accused_of_what_the_next_one_does(
     lives: Lives, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for order in ("silent", "innocent"):
-        await lives.begin(order)
-    lives.die()
-    monkeypatch.setattr(suspects, "ALONE_SECONDS", 0.01)
-    await lives.begin("silent")
-    await lives.begin("innocent")
+    """One that makes no step forward, and always comes first."""
+    monkeypatch.setattr(suspects, "ALONE_SECONDS", 0.05)
+    for _ in range(4):
+        for order in ("silent", "deadly"):
+            await lives.begin(order)
+        lives.die()
+    assert lives.is_refused("deadly")
+    assert not lives.is_refused("silent")
 
 
 async def test_who_waits_for_its_turn_is_not_accused(lives: Lives) -> None:
@@ -233,11 +245,12 @@ async def test_ten_minutes_later_and_after_a_restart_of_the_host_nothing_is_held
     assert not lives.is_refused("deadly")
 
 
-async def test_the_file_is_bounded(lives: Lives) -> None:
-    for number in range(MOST + 50):
+async def test_the_file_is_bounded(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suspects, "MOST", 8)
+    for number in range(20):
         await lives.begin(f"order {number}")
         lives.die(Death.UNKNOWN)
-    assert len(json.loads(lives.place.read_bytes())["orders"]) <= MOST
+    assert len(json.loads(lives.place.read_bytes())["orders"]) <= 8
     assert len([*lives.place.parent.iterdir()]) == 1
 
 

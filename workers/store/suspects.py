@@ -4,14 +4,16 @@ A frontend repeats its order until it is answered. One that kills the store woul
 each next one, for ever, so what is under way is written down in a small file, and how far it is:
 
 - What was under way at a death is a suspect. Suspects are tried one after the other: the next one
-  waits until the one before has got farther than any process before this one, which clears it, or
-  has ended, or for ten seconds.
-- A death that comes from within (`deaths`) and meets one suspect alone counts seven points for it,
-  every other death one: whoever kills a process from outside, or has it killed by the dozen, does
-  not convict what happened to be under way. At twenty points (three deaths from within, or twenty
-  of any kind, in a row, without a step forward between them) the order is refused.
+  waits until the one before has got farther than in any process before this one, which clears it,
+  or has ended, or has been under way for ten seconds.
+- A death that comes from within (`deaths`) and meets one suspect that is tried, or one order in
+  all, counts seven points for it; every other death counts one for all that were there: whoever
+  kills a process from outside, or has it killed by the dozen, does not convict what happened to be
+  under way. At twenty points (three deaths from within, or twenty of any kind, in a row, without a
+  step forward between them) the order is refused.
 - An order that was answered is forgotten; so is one that was refused, or that nobody waited for any
-  more, ten minutes after its last death, and everything when the host is started again.
+  more, ten minutes after its last death, and everything when this process is told to end, or the
+  host is started again.
 
 The file survives SIGKILL: it is written anew beside the old one and takes its place at an instant.
 It is not brought to the disk, since after a power cut nothing in it counts.
@@ -41,7 +43,8 @@ GUILTY = 20
 FROM_WITHIN = 7
 """Points for a death that came from within."""
 ALONE_SECONDS = 10.0
-"""How long a suspect waits for the one that is tried before it."""
+"""How long a suspect is tried. What it does to this process it mostly does at once, and others wait
+for their turn."""
 SETTLED_SECONDS = 2.0
 """Age of this process at which an order is begun that may have killed two before it. A supervisor
 gives a program up that dies again and again within its first second."""
@@ -73,7 +76,7 @@ class Entry:
     under_way: int = 0
     """How many carry it out just now."""
     tried: bool = False
-    """Whether it was a suspect, and had not been cleared."""
+    """Whether it is the suspect that is tried."""
     died_at: float = 0.0
     """Monotonic time of the last death that it was under way at."""
 
@@ -132,9 +135,8 @@ class Suspects:
         return Case(self, key, name[:_LONGEST_NAME])
 
     def close(self) -> None:
-        """This process ends because it was told to, which is no order's fault."""
-        for entry in self._entries.values():
-            entry.under_way, entry.tried = 0, False
+        """This process ends because it was told to. That is no order's fault: all begin anew."""
+        self._entries.clear()
         self.write()
         self._path = None
 
@@ -162,16 +164,12 @@ class Suspects:
         return entry
 
     async def turn(self, entry: Entry) -> bool:
-        """For `Case`: returns when the order may begin, and whether it has to leave `trial`."""
+        """For `Case`: returns when the order may begin, and whether it is tried then."""
         if not entry.points:
             return False
         if entry.points > 1:
             await asyncio.sleep(self._settled_at - time.monotonic())
-        try:
-            async with asyncio.timeout(ALONE_SECONDS):
-                await self._trial.acquire()
-        except TimeoutError:
-            return False
+        await self._trial.acquire()
         return True
 
     def leave_trial(self) -> None:
@@ -215,7 +213,8 @@ class Case:
         self._key = key
         self._name = name
         self._entry = Entry(name)
-        self._on_trial = self._begun = False
+        self._begun = False
+        self._trial: asyncio.TimerHandle | None = None
         self._lines: set[tuple[str, str]] = set()
         self._sizes: dict[str, int] = {}
         self._size = 0
@@ -227,10 +226,12 @@ class Case:
 
     async def turn(self) -> None:
         """Returns when the order may begin. From then on it is accused if the process dies."""
-        self._on_trial = await self._suspects.turn(self._entry)
+        if await self._suspects.turn(self._entry):
+            self._entry.tried = True
+            loop = asyncio.get_running_loop()
+            self._trial = loop.call_later(ALONE_SECONDS, self._trial_over)
         self._begun = True
         self._entry.under_way += 1
-        self._entry.tried = self._entry.points > 0
         self._suspects.write()
 
     def watching(self, report: Report) -> Report:
@@ -257,7 +258,7 @@ class Case:
         forward = len(self._lines) > entry.lines or self._size >= entry.size + STEP
         cleared = forward and entry.points > 0
         if cleared:
-            entry.points, entry.tried = 0, False
+            entry.points = 0
             self._leave_trial()
         entry.lines = max(entry.lines, len(self._lines))
         entry.size = max(entry.size, self._size)
@@ -266,9 +267,15 @@ class Case:
         else:
             self._suspects.write_soon()
 
+    def _trial_over(self) -> None:
+        self._leave_trial()
+        self._suspects.write()
+
     def _leave_trial(self) -> None:
-        if self._on_trial:
-            self._on_trial = False
+        if self._trial:
+            self._trial.cancel()
+            self._trial = None
+            self._entry.tried = False
             self._suspects.leave_trial()
 
     def __exit__(
@@ -277,12 +284,11 @@ class Case:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._leave_trial()
         if kind and not issubclass(kind, Exception | asyncio.CancelledError):
             return  # it ends this process
+        self._leave_trial()
         if self._begun:
             self._entry.under_way -= 1
-        self._entry.tried = self._entry.tried and self._entry.under_way > 0
         if self._entry.points and kind is asyncio.CancelledError:
             self._suspects.write()  # it has not shown yet that it does no harm
         else:
@@ -311,7 +317,15 @@ def _read(path: Path, boot: str) -> dict[str, Entry]:
 
 def _entry(fields: Any) -> Entry | None:
     match fields:
-        case [str(), int(), int(), int(), int(), bool(), float()]:
-            return Entry(*fields)
+        case [
+            str(name),
+            int(points),
+            int(lines),
+            int(size),
+            int(under_way),
+            bool(tried),
+            float(died_at),
+        ]:
+            return Entry(name, points, lines, size, under_way, tried, died_at)
         case _:
             return None

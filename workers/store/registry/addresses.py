@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
+from typing import Any
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
@@ -30,6 +32,11 @@ _METADATA = tuple(
 )
 """Where clouds keep what their hosts are told, passwords among it, on addresses that look like any
 other; link-local ones are refused as such."""
+
+
+_names = ThreadPoolExecutor(64, "registry-names")
+"""Threads that look names up. Whose name it is decides how long that takes, up to half a minute;
+the event loop's own threads are two, and files are deleted in the default ones."""
 
 
 class Reach(Enum):
@@ -75,8 +82,12 @@ def reach_of(address: str) -> Reach:
 async def addresses_of(host: str, port: int) -> list[str]:
     """The addresses of a name, or of a literal address itself. Raises OSError."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    found = await loop.run_in_executor(_names, _look_up, host, port)
     return list(dict.fromkeys(str(info[4][0]) for info in found))
+
+
+def _look_up(host: str, port: int) -> list[Any]:
+    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
 def nearest(addresses: list[str]) -> Reach:

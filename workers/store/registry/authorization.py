@@ -20,7 +20,7 @@ from time import monotonic
 from ....protocol.errors import PronkError
 from ....protocol.registries import RegistryAccess
 from .challenges import Challenge, parse_challenges
-from .credentials import Credentials
+from .credentials import Credentials, how_to_be_let_in
 from .failures import (
     MAX_ERROR_BODY,
     RegistryBusy,
@@ -186,10 +186,7 @@ def _denied(
 ) -> PronkError:
     table = f'[registry."{site.host}"]'
     if not access.username and not access.token:
-        advice = (
-            f"Pronk has no credentials for it: give username and password, or a token, under "
-            f"{table} in the server's settings, or `keyring set pronk {site.host}`"
-        )
+        advice = f"Pronk has no credentials for it: {how_to_be_let_in(site.host)}"
     elif elsewhere and access.username:
         advice = (
             f"it has a token server on another host, {printable(elsewhere, 100)}; if that host may "

@@ -21,7 +21,7 @@ from ....protocol.registries import canonical_host
 from ....protocol.settings import Settings
 from .authorization import Authorizer, Scope
 from .blobs import BlobStream, blob_stream
-from .credentials import Credentials
+from .credentials import Credentials, how_to_be_let_in
 from .failures import (
     MAX_ERROR_BODY,
     CertificateUnknown,
@@ -225,8 +225,8 @@ class Repository:
             return failed(f"{hop.host} does not have the {what}{says}")
         if status in (401, 403) and hop.own:
             return failed(
-                f"{hop.host} does not allow Pronk to use the {what}{says}; its credentials belong "
-                f'under [registry."{hop.host}"] in the settings, or into the keyring'
+                f"{hop.host} does not allow Pronk to use the {what}{says}: "
+                f"{how_to_be_let_in(hop.host)}"
             )
         if status in (401, 403):
             return failed(

@@ -26,6 +26,20 @@ REMEMBERED_SECONDS = 60.0
 """For how long an answer of the keyring is kept."""
 
 _NOTHING = RegistryAccess()
+_OLLAMA = "registry.ollama.ai"
+
+
+def how_to_be_let_in(host: str) -> str:
+    """What an operator can do about a registry that wants to know who asks."""
+    if host == _OLLAMA:
+        return (
+            "for pushes and private models it wants a signature with Ollama's own key, which Pronk "
+            "cannot give; `ollama push` and `ollama pull` can, and work on the same library"
+        )
+    return (
+        f'give username and password, or a token, under [registry."{host}"] in the server\'s '
+        f"settings, or `keyring set pronk {host}`"
+    )
 
 
 def _from_keyring(host: str) -> str | None:
