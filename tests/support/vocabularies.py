@@ -32,13 +32,19 @@ def byte_vocabulary(
 
 @contextmanager
 def sentence_vocabulary(
-    directory: Path, control: Sequence[str], added: Sequence[str] = (), *, name: str = ""
+    directory: Path,
+    control: Sequence[str],
+    added: Sequence[str] = (),
+    *,
+    name: str = "",
+    words: Sequence[str] = (),
 ) -> Iterator[Vocabulary]:
     """Like Llama 2's: a space is put before each text, and bytes stand for unknown characters.
 
     By a model's `name` llama.cpp knows that its tokens take the white space behind them along.
+    `words` are further tokens of text.
     """
-    pieces = [*(chr(code) for code in range(33, 127)), _PIECE, f"{_PIECE}a", "ab"]
+    pieces = [*(chr(code) for code in range(33, 127)), _PIECE, f"{_PIECE}a", "ab", *words]
     tokens = [*(f"<0x{byte:02X}>" for byte in range(256)), *pieces, *control, *added]
     with _written(directory, "llama", tokens, len(control), len(added), name) as vocabulary:
         yield vocabulary

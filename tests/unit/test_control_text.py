@@ -29,6 +29,7 @@ CONTROL = (
     *("<|/header|>", "<|eot|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>", "]~b]"),
     *("[e~[", "<unk>", "<｜User｜>"),
 )
+_SPACE = "\u2581"
 ADDED = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "<b>")
 
 
@@ -239,6 +240,45 @@ def test_a_prompt_is_parted_as_llama_cpp_parts_it(vocabulary: Vocabulary) -> Non
             elif part:
                 tokens += vocabulary.tokenize(part, special=False)
         assert tokens == vocabulary.tokenize(text)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    st.lists(st.sampled_from([*CONTROL, *ADDED, *"<>|/ \nab", "im_", "end|>"]), max_size=8),
+    st.sampled_from(TEMPLATES),
+)
+def test_what_stands_around_users_tokens_has_the_tokens_of_its_parts(
+    vocabulary: Vocabulary, words: list[str], template: ChatTemplate
+) -> None:
+    """Most of a prompt is tokenized as a whole, which must not differ from part after part."""
+    guard = Guard(vocabulary.specials, template.source)
+    turns = [Turn("user", "".join(words)), Turn("assistant", "x"), Turn("user", "".join(words[:2]))]
+    rendered = template.guarded(turns, guard)
+    text, marked = rendered.text, rendered._marked or rendered.text
+    apart: list[int] = []
+    for token, start, end in guard.partition(marked):
+        if token is not None:
+            apart.append(token)
+        elif start < end:
+            apart += guard._tokens_of(text[start:end], marked[start:end], vocabulary)
+    assert rendered.tokens(vocabulary) == apart
+
+
+def test_letters_are_not_merged_into_a_control_token(tmp_path: Path) -> None:
+    """What llama.cpp does where words lead to its text, even if it is to find none."""
+    words = ("<s", "s>", "</", "<e", "<en", "<end", "_x", f"{_SPACE}<", f"{_SPACE}<P", "<a", "<b")
+    control = ("<s>", "</s>", "<end>", f"{_SPACE}<P>", "\x7f")
+    with sentence_vocabulary(tmp_path, control, ("<b>",), words=words) as vocabulary:
+        hidden = {special.token for special in vocabulary.specials if special.control}
+        hostile = ("<s>", "a <s> b", "x</s></s>", "<end><s>", " <P>", "<<s>s>", "<s>" * 1000)
+        for text in hostile:
+            tokens = vocabulary.tokenize(text, special=False)
+            assert not hidden.intersection(tokens)
+            assert written(tokens, vocabulary).strip() == text.strip()
+        source = "{% for m in messages %}<end>{{ m.content }}<s>{% endfor %}"
+        for text in hostile:
+            assert guarded(source, vocabulary, Turn("user", text)) == ["<end>", "<s>"]
+        assert vocabulary.tokenize("a <b> c", special=False).count(vocabulary.size - 1) == 1
 
 
 def test_white_space_beside_a_token_goes_with_it() -> None:

@@ -10,12 +10,13 @@ tokenized as text. See `Guard.render`.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Protocol
+
+from .finding import Beginnings, Finder
 
 _APART = "\n"
 """Joins with nothing behind it in any vocabulary."""
@@ -32,6 +33,11 @@ class Special:
     strips_before: bool = False
     strips_after: bool = False
     """Whether it takes the white space beside it along."""
+
+    @property
+    def strips(self) -> bool:
+        """Whether it takes any white space along."""
+        return self.strips_before or self.strips_after
 
 
 class TextTokenizer(Protocol):
@@ -68,14 +74,7 @@ class Rendered:
         """Token ids, without a beginning token."""
         if self._marked is None or self._guard is None or not special:
             return tokenizer.tokenize(self.text, special=special)
-        tokens: list[int] = []
-        for token, start, end in self._guard.partition(self._marked):
-            if token is not None:
-                tokens.append(token)
-            elif start < end:
-                marked = self._marked[start:end]
-                tokens += self._guard.tokens_of(self.text[start:end], marked, tokenizer)
-        return tokens
+        return self._guard.tokens(self.text, self._marked, tokenizer)
 
 
 class Mark(Protocol):
@@ -111,11 +110,12 @@ class Guard:
             reverse=True,
         )
         self._specials = tuple(specials)
+        self._by_text = {special.text: special for special in reversed(specials)}
         guarded = [s for s in specials if s.control or (_is_tag(s.text) and s.text in source)]
         self._guarded = {s.text: s for s in guarded}
-        self._finder = _Finder(self._guarded)
-        self._all = _Finder(s.text for s in specials)
-        self.markers = _Finder(
+        self._finder = Finder(self._guarded)
+        self._all = Finder(s.text for s in specials)
+        self.markers = Finder(
             text
             for text, special in self._guarded.items()
             if not special.control and (_is_sought(text, source) or _is_paired(text, source))
@@ -123,8 +123,8 @@ class Guard:
         """What may stand in the model's own words, such as the beginning and end of reasoning."""
         self.signs = _signs(self._guarded)
         self._letters = "".join(sorted(filter(_may_change, set("".join(self._guarded)))))
-        self._begins = _Beginnings(self._guarded)
-        self._ends = _Beginnings(text[::-1] for text in self._guarded)
+        self._begins = Beginnings(self._guarded)
+        self._ends = Beginnings(text[::-1] for text in self._guarded)
         self._longest = max(map(len, self._guarded), default=0)
         self._joined = "\0".join(self._guarded)
         self._framed = _frames(source, self._begins)
@@ -162,12 +162,62 @@ class Guard:
         # It refuses what is marked. Without its signs, nothing can be a control token.
         return Rendered(render(self._without))
 
+    def tokens(self, text: str, marked: str, tokenizer: TextTokenizer) -> list[int]:
+        """The tokens of a text, which with stand-ins is `marked`.
+
+        Only what stands around a user's control tokens is tokenized apart from the rest.
+        """
+        own = list(self._all.find(marked))
+        known = set(own)
+        foreign = [each for each in self._all.find(text) if each not in known]
+        tokens: list[int] = []
+        begun = ended = 0
+        """What was passed over, and is to be tokenized as it stands."""
+        at = 0
+        for token, start, end in self._parted(marked, own):
+            while at < len(foreign) and foreign[at][0] + len(foreign[at][1]) <= start:
+                at += 1
+            if at == len(foreign) or foreign[at][0] >= end:
+                if begun == ended:
+                    begun = start
+                ended = end
+                continue
+            if begun < ended:
+                tokens += tokenizer.tokenize(text[begun:ended])
+            begun = ended = end
+            if token is not None:
+                tokens.append(token)
+            elif start < end:
+                tokens += self._tokens_of(text[start:end], marked[start:end], tokenizer)
+        return [*tokens, *tokenizer.tokenize(text[begun:ended])] if begun < ended else tokens
+
     def partition(self, marked: str) -> list[tuple[int | None, int, int]]:
         """Tokens and texts (None) with where they stand, as llama.cpp finds them: the longest
         tokens first.
         """
+        return self._parted(marked, list(self._all.find(marked)))
+
+    def _parted(
+        self, marked: str, own: Sequence[tuple[int, str]]
+    ) -> list[tuple[int | None, int, int]]:
+        """The same, where `own` are the longest tokens wherever one begins."""
+        if not self._are_plain(own):
+            return self._parted_in_order(marked, {text for _, text in own})
+        pieces: list[tuple[int | None, int, int]] = []
+        end = 0
+        for start, text in own:
+            pieces += [(None, end, start), (self._by_text[text].token, start, start + len(text))]
+            end = start + len(text)
+        return [*pieces, (None, end, len(marked))]
+
+    def _are_plain(self, own: Sequence[tuple[int, str]]) -> bool:
+        """Whether none of the tokens reaches into another, or takes white space along."""
+        return all(
+            start + len(text) <= behind for (start, text), (behind, _) in pairwise(own)
+        ) and not any(self._by_text[text].strips for text in {text for _, text in own})
+
+    def _parted_in_order(self, marked: str, found: set[str]) -> list[tuple[int | None, int, int]]:
         pieces: list[tuple[int | None, int, int]] = [(None, 0, len(marked))]
-        found = {text for _, text in self._all.find(marked)}
         # A shorter one within a longer one's text can only be where the longer one is.
         for special in self._specials:
             if special.text not in found and not any(special.text in text for text in found):
@@ -183,7 +233,7 @@ class Guard:
             pieces = divided
         return pieces
 
-    def tokens_of(self, text: str, marked: str, tokenizer: TextTokenizer) -> list[int]:
+    def _tokens_of(self, text: str, marked: str, tokenizer: TextTokenizer) -> list[int]:
         """The tokens of what stands between control tokens. An added token that a user wrote is
         cut behind its first character, because any text may otherwise hold it.
         """
@@ -192,13 +242,7 @@ class Guard:
             for start, found in self._finder.find(text)
             if not self._guarded[found].control and not marked.startswith(found, start)
         ]
-        tokens = tokenizer.tokenize(text[: cuts[0]] if cuts else text, special=False)
-        lead = tokenizer.tokenize(_APART, special=False) if cuts else []
-        for start, end in pairwise([*cuts, len(text)]):
-            # Behind another text, no space is put before a text; at the beginning one might be.
-            behind = tokenizer.tokenize(_APART + text[start:end], special=False)
-            tokens += behind[len(lead) :]
-        return tokens
+        return cut_apart(text, cuts, lambda part: tokenizer.tokenize(part, special=False))
 
     def _may_hide(self, words: Iterable[str]) -> bool:
         """Whether some word holds what could become part of a control token."""
@@ -241,6 +285,16 @@ class Guard:
             if not marked.startswith(found, start):
                 return Rendered(text, marked, self)
         return Rendered(text)
+
+
+def cut_apart(text: str, cuts: Sequence[int], tokenize: Callable[[str], list[int]]) -> list[int]:
+    """The tokens of a text of which none goes beyond one of the `cuts`."""
+    tokens = tokenize(text[: cuts[0]] if cuts else text)
+    lead = tokenize(_APART) if cuts else []
+    for start, end in pairwise([*cuts, len(text)]):
+        # Behind another text, no space is put before a text; at the beginning one might be.
+        tokens += tokenize(_APART + text[start:end])[len(lead) :]
+    return tokens
 
 
 class _Marks:
@@ -310,49 +364,6 @@ def _divided(
     return [*pieces, (None, start, end)]
 
 
-class _Beginnings:
-    """Knows what some texts begin with, and are longer than."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = sorted(texts)
-
-    def __contains__(self, text: str) -> bool:
-        place = bisect_right(self._texts, text)  # behind the text itself
-        return place < len(self._texts) and self._texts[place].startswith(text)
-
-
-class _Finder:
-    """Finds texts, of which there may be thousands, within another."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = frozenset(texts)
-        seconds: dict[str, str] = {}
-        for head in sorted({text[:2] for text in self._texts}):
-            seconds[head[0]] = seconds.get(head[0], "") + re.escape(head[1:])
-        heads = [f"{re.escape(c)}(?=[{those}])" for c, those in seconds.items() if those]
-        heads += [re.escape(text) for text in self._texts if len(text) == 1]
-        self._heads = re.compile("|".join(heads)) if heads else None
-        lengths: dict[str, set[int]] = {}
-        for text in self._texts:
-            lengths.setdefault(text[:2], set()).add(len(text))
-        self._lengths = {head: sorted(known, reverse=True) for head, known in lengths.items()}
-
-    def __bool__(self) -> bool:
-        return bool(self._texts)
-
-    def find(self, text: str) -> Iterator[tuple[int, str]]:
-        """Wherever one begins, the longest of them that does, with the place."""
-        for head in self._heads.finditer(text) if self._heads else ():
-            start = head.start()
-            for length in self._lengths.get(text[start : start + 2], ()):
-                if (found := text[start : start + length]) in self._texts:
-                    yield start, found
-                    break
-            else:
-                if text[start] in self._texts:
-                    yield start, text[start]
-
-
 def _may_change(character: str) -> bool:
     """Whether a stand-in goes through templates as the character does: not what they trim, or
     what JSON escapes.
@@ -376,7 +387,7 @@ _LONGEST_MIDDLE = _LONGEST_EDGE = 64
 """Characters of a token's part that a template may write by itself."""
 
 
-def _frames(source: str, begins: _Beginnings) -> bool:
+def _frames(source: str, begins: Beginnings) -> bool:
     """Whether a template has a place where a value stands right behind the beginning of a token,
     such as `'<' + name + '>'`.
     """
