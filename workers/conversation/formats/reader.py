@@ -19,6 +19,9 @@ from .values import NotAValue, Scan, carried, load
 _NAME = 256
 """Longest name of a tool, in characters."""
 
+LONGEST = 1 << 20
+"""Characters of one call. A longer one is text."""
+
 _IDENTIFIER = re.compile(r"[^\W\d][\w.\-]*")
 
 Wait = Generator[None, None, None]
@@ -43,7 +46,8 @@ class CallReader:
         after = {*self._ends, *_chunks(calls.section.end), *_chunks(calls.separator)}
         after |= {"]", ","} if calls.listed else set()
         self._after = sorted(after, key=lambda literal: (-len(literal), literal))
-        self._text = text
+        self._text = ""
+        self._waiting = text
         self._position = 0
         self._ended = False
         self._steps = self._run()
@@ -56,17 +60,26 @@ class CallReader:
     @property
     def text(self) -> str:
         """All that it was given."""
-        return self._text
+        return self._text + self._waiting
 
     def read(self, text: str = "", *, ended: bool = False) -> bool:
         """Reads on; whether it came to the end of the calls. Raises `Impossible`."""
-        self._text += text
-        self._ended = ended
-        try:
-            next(self._steps)
-        except StopIteration:
-            return True
-        return False
+        self._waiting += text
+        while True:
+            # However the text was cut, a call is looked at up to the same character.
+            room = self.kept + LONGEST - len(self._text)
+            self._text += self._waiting[:room]
+            self._waiting = self._waiting[room:]
+            self._ended = ended and not self._waiting
+            kept = self.kept
+            try:
+                next(self._steps)
+            except StopIteration:
+                return True
+            if not self._waiting:
+                return False
+            if self.kept == kept:
+                raise Impossible
 
     def _run(self) -> Wait:
         for chunk in self._open:
