@@ -416,9 +416,10 @@ class CallReader:
     def _argument(
         self, tool: str, parameter: Parameter, follow: Sequence[Sequence[str]]
     ) -> Generator[None, None, tuple[str, Any]]:
-        middles = [m for m in (parameter.middle, parameter.other_middle) if m.strip()]
+        others = {middle for _, middle in parameter.other_middles}
+        middles = [middle for middle in {parameter.middle, *others} if middle.strip()]
         key = yield from self._until([_chunks(middle)[0] for middle in middles], _NAME)
-        for middle in sorted(middles, key=len, reverse=True):
+        for middle in sorted(middles, key=lambda each: (-len(each), each)):
             if (yield from self._all(_chunks(middle))):
                 break
         else:
@@ -426,7 +427,7 @@ class CallReader:
         start = self._position
         stop = yield from self._value_end(parameter, follow)
         text = _without(self._text[start:stop], middle, parameter.end)
-        raw = middle == parameter.middle and bool(parameter.other_middle)
+        raw = middle == parameter.middle and bool(others)
         quoted = parameter.quoted
         value = text if raw else self._offered.value(tool, key.strip(), text, quoted=quoted)
         return key.strip(), value
