@@ -175,7 +175,8 @@ def _calls(form: dict[str, Any], unread: bool) -> list[tuple[str, str]]:
         "tagged": "name, then each argument in tags",
         "python": "as Python writes them",
     }
-    rows = [("calls", syntaxes[calls["syntax"]] + (", in a list" if calls["listed"] else ""))]
+    how = "name, then arguments as an object" if calls["quote"] else syntaxes[calls["syntax"]]
+    rows = [("calls", how + (", in a list" if calls["listed"] else ""))]
     rows += _around("all calls", calls["section"])
     rows += _around("each call", calls["each"])
     if calls["syntax"] in ("named", "tagged"):

@@ -79,7 +79,7 @@ def test_calls_without_a_marker():
     assert "nothing but the name of a tool of the request, where an answer begins" in lines
     assert "one call                         passed" in lines
     lines = run("-", stdin=family("chatglm-3"), status=1).stdout
-    assert "calls               not read: nothing tells them from text" in lines
+    assert "not read: nothing tells them from text" in lines
     lines = run("-", stdin=family("functiongemma")).stdout
     assert '"<escape>" … "<escape>", keys without' in lines
     lines = run("-", stdin=BY_NAME["bare object"].source).stdout

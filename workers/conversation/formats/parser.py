@@ -273,7 +273,7 @@ class AnswerParser:
         """What looked like a call is text: the marker is, where nothing like a call follows it."""
         self._take(reader, said)
         self._reader = None
-        rest = reader.text[reader.body :]
+        rest = reader.header + reader.text[reader.body :]
         if reader.body:
             self._tell(self._space, said)
             calls = self._calls

@@ -54,6 +54,8 @@ class CallReader:
         self.found: list[Call] = []
         self.body = 0
         """Where the text begins that is shown if no call becomes of it: 0, or behind the marker."""
+        self.header = ""
+        """What was read of a name and an id before `body`, which is shown, too."""
         self.kept = 0
         """Up to where the text has been turned into calls."""
 
@@ -89,6 +91,7 @@ class CallReader:
         while more:
             call = yield from self._item()
             self.found.append(call)
+            self.header = ""
             self.kept = self.body = self._position
             more = yield from self._onward()
             self.kept = self.body = self._position
@@ -339,6 +342,7 @@ class CallReader:
         """
         texts = [text.strip() for text in self._calls.between]
         name = id = ""
+        values: list[str] = []
         start = self._position
         for field, text in zip(self._calls.fields, texts, strict=True):
             value = (yield from self._until([text] if text else stops, _NAME)).strip()
@@ -348,10 +352,13 @@ class CallReader:
                 id = value
             elif not value.isdecimal():
                 raise Impossible
+            values.append(value)
             self._position += len(text)
         if not name or "\n" in name:
             self._position = start
             raise Impossible
+        if not self.body:
+            self.body, self.header = self._position, " ".join(values)
         return name, id
 
     def _bare_name(self) -> Generator[None, None, str]:
@@ -382,7 +389,6 @@ class CallReader:
         name, id = yield from self._header(["{"])
         if (yield from self._peek()) != "{":
             raise Impossible
-        self.body = self.body or self._position
         return self._call(name, (yield from self._arguments()), id)
 
     def _tagged(self) -> Generator[None, None, Call]:
@@ -391,7 +397,6 @@ class CallReader:
         starts = _chunks(parameter.start)
         ends = self._ends or _chunks(self._calls.section.end)
         name, id = yield from self._header([*starts[:1], *ends[:1]])
-        self.body = self.body or self._position
         arguments: dict[str, Any] = {}
         while True:
             if (yield from self._all(starts)):
