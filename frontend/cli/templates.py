@@ -133,7 +133,7 @@ def _report(found: dict[str, Any]) -> str:
         ("capabilities", ", ".join(["completion", *found["capabilities"]])),
         *_reasoning(form["reasoning"]),
         *_around("text", form["content"]),
-        *_calls(form),
+        *_calls(form, found["unread"]),
         ("end of an answer", _quoted(form["end"])),
     ]
     width = max(len(case["case"]) for case in found["cases"]) + 4
@@ -163,24 +163,29 @@ def _reasoning(reasoning: dict[str, Any] | None) -> list[tuple[str, str]]:
     ]
 
 
-def _calls(form: dict[str, Any]) -> list[tuple[str, str]]:
+def _calls(form: dict[str, Any], unread: bool) -> list[tuple[str, str]]:
     if form["harmony"]:
         return [("calls", "messages on channels (harmony)")]
     calls = form["calls"]
     if calls is None:
-        return [("calls", "none")]
+        return [("calls", "not read: nothing tells them from text" if unread else "none")]
     syntaxes = {
         "object": "a JSON object with " + _keys(calls),
         "named": "name, then arguments as a JSON object",
         "tagged": "name, then each argument in tags",
         "python": "as Python writes them",
     }
-    rows = [("calls", syntaxes[calls["syntax"]] + (", in a list" if calls["listed"] else ""))]
+    how = "name, then arguments as an object" if calls["quote"] else syntaxes[calls["syntax"]]
+    rows = [("calls", how + (", in a list" if calls["listed"] else ""))]
     rows += _around("all calls", calls["section"])
     rows += _around("each call", calls["each"])
     if calls["syntax"] in ("named", "tagged"):
         pairs = zip(calls["fields"], calls["between"], strict=True)
         rows.append(("before arguments", _quoted("".join(f"{{{a}}}{b}" for a, b in pairs))))
+    if quote := calls["quote"]:
+        rows.append(("a text in arguments", f"{_quoted(quote)} … {_quoted(quote)}, keys without"))
+    if not any(calls[around]["start"].strip() for around in ("section", "each")):
+        rows.append(("announced by", _announced(calls)))
     if parameter := calls["parameter"]:
         texts = (parameter["start"], "{key}", parameter["middle"], "{value}", parameter["end"])
         rows.append(("an argument", _quoted("".join(texts))))
@@ -190,6 +195,13 @@ def _calls(form: dict[str, Any]) -> list[tuple[str, str]]:
         ("earlier calls", "" if calls["rendered"] else "not written by the template"),
     ]
     return rows
+
+
+def _announced(calls: dict[str, Any]) -> str:
+    """What a call begins with that no marker stands before."""
+    if calls["syntax"] == "named":
+        return "nothing but the name of a tool of the request, where an answer begins"
+    return "nothing: one is a call if it calls a tool of the request"
 
 
 def _keys(calls: dict[str, Any]) -> str:

@@ -87,3 +87,82 @@ WAYS = [
         go=True,
     ),
 ]
+
+_BESIDE = {"a call after text", "reasoning, text and two calls"}
+
+
+def _families(left_out: set[str], *names: str) -> list[Family]:
+    return [Family(name, frozenset(left_out), folder="families") for name in names]
+
+
+FAMILIES = [
+    *_families(
+        set(),
+        "kimi-k3",
+        "apriel-1.6",
+        "deepseek-v3.2",
+        "ernie-4.5",
+        "exaone-4",
+        "gemma-4",
+        "glm-4.5",
+        "glm-4.7",
+        "hunyuan-a13b",
+        "hyperclova-x-think",
+        "kimi-k2-thinking",
+        "lfm2.5",
+        "longcat-flash",
+        "magistral",
+        "mimo-v2-flash",
+        "minicpm-3",
+        "minimax-m2",
+        "ministral-3",
+        "nemotron-nano-v2",
+        "openpangu",
+        "qwen3-vl",
+        "qwen3.5",
+        "qwq-32b",
+        "reka-flash-3",
+        "ring-1",
+        "seed-oss",
+        "solar-open",
+        "step-3",
+    ),
+    *_families(
+        _REASONING,
+        "apertus",
+        "command-r",
+        "deepseek-v3",
+        "falcon-3",
+        "firefunction-v2",
+        "functionary-v2",
+        "functionary-v3.1",
+        "functiongemma",
+        "gigachat-3",
+        "granite-4",
+        "internlm2",
+        "jamba-1.5",
+        "llama-4-pythonic",
+        "llama-4",
+        "olmo-3",
+        "phi-4-mini-tools",
+        "toolace-2",
+    ),
+    *_families(
+        _REASONING | {"a call after text"},
+        "gemma-3-pythonic",
+        "glm-4-9b",
+        "granite-20b-functions",
+        "llama-3-groq-tool-use",
+        "minimax-m1",
+        "xlam-2",
+    ),
+    *_families(_BESIDE, "command-a-reasoning", "muse"),
+    *_families(_REASONING | {"two calls", "a call after text"}, "llama-3.1-builtin"),
+    *_families((_CALLS | _REASONING) - {"reasoning before text"}, "exaone-deep"),
+    *_families(_CALLS | _REASONING, "alpaca", "llama-2", "phi-4-mini", "vicuna"),
+]
+
+PARTLY_READ = {
+    Family("chatglm-3", folder="families"): frozenset(_CALLS) - {"a call after text"},
+}
+"""Families of which cases fail: their calls cannot be told from text."""

@@ -118,7 +118,13 @@ FORMATS = {
             fields=("name",),
             between=('">',),
             parameter=Parameter(
-                '<p name="', '" string="true">', "</p>", other_middle='" string="false">'
+                '<p name="',
+                '" string="true">',
+                "</p>",
+                other_middles=tuple(
+                    (kind, '" string="false">')
+                    for kind in ("number", "boolean", "array", "object", "null")
+                ),
             ),
         )
     ),

@@ -167,7 +167,7 @@ def test_parameters_in_tags():
     assert calls
     assert calls.parameter
     assert calls.parameter.middle == '" string="true">'
-    assert calls.parameter.other_middle == '" string="false">'
+    assert calls.parameter.middle_of("integer") == '" string="false">'
 
 
 def test_text_between_markers():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -437,33 +436,7 @@ def test_any_arguments_come_back(name: str, one: dict[str, Any], other: dict[str
     assert calls(said) == [(each.name, each.arguments) for each in wanted]
 
 
-# Hostile answers, and the cost of ordinary ones
-
-HOSTILE = [
-    '<tool_call>{"name": ',
-    '<tool_call>{"',
-    "<tool_call>",
-    "<think>",
-    "</think>",
-    "{",
-    '{"name": {',
-    "[f(",
-    " ",
-    "<",
-    "<tool_call><function=f><parameter=a>",
-    "<|call_begin|>functions.f:0",
-]
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_a_long_answer_of_beginnings_is_read_soon(text: str):
-    started = time.thread_time()
-    for name in ("hermes", "tagged", "bare object", "bare python", "numbered", "python lines"):
-        parser = AnswerParser(form_of(name))
-        for _ in range(10_000 // len(text)):
-            parser.push(text)
-        parser.finish()
-    assert time.thread_time() - started < 20  # it takes a fraction of a second
+# The cost of ordinary answers
 
 
 def test_text_that_cannot_be_a_marker_takes_the_short_way(monkeypatch: pytest.MonkeyPatch):

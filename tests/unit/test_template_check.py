@@ -13,6 +13,7 @@ from typer.testing import Result
 from pronk.workers.conversation.formats import check
 from pronk.workers.conversation.formats.description import Calls, Format, Markers
 from support.answers import BY_NAME
+from support.chat_templates import Family
 from support.cli import pronk
 from support.played_api import PlayedApi
 
@@ -61,6 +62,22 @@ def test_a_model_of_the_server(api: PlayedApi):
     api.models["bare"] = {"template": "", "capabilities": []}
     assert "bare has no chat template" in run("bare", "--host", api.url, status=1).stderr
     assert "missing" in run("missing", "--host", api.url, status=1).stderr
+
+
+def test_calls_without_a_marker():
+    lines = run("-", stdin=family("glm-4-9b")).stdout
+    assert "nothing but the name of a tool of the request, where an answer begins" in lines
+    assert "one call                         passed" in lines
+    lines = run("-", stdin=family("chatglm-3"), status=1).stdout
+    assert "not read: nothing tells them from text" in lines
+    lines = run("-", stdin=family("functiongemma")).stdout
+    assert '"<escape>" … "<escape>", keys without' in lines
+    lines = run("-", stdin=BY_NAME["bare object"].source).stdout
+    assert "nothing: one is a call if it calls a tool of the request" in lines
+
+
+def family(name: str) -> str:
+    return Family(name, folder="families").source
 
 
 def test_standard_input():

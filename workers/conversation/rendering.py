@@ -77,8 +77,7 @@ class JinjaRendering:
     def ways(self) -> tuple[JinjaRendering, ...]:
         """This one first, then with everything else in which templates disagree about calls."""
         others = [
-            replace(self.traits, arguments_as_text=as_text, null_content=null, named_ids=named)
-            for named in _BOTH
+            replace(self.traits, arguments_as_text=as_text, null_content=null)
             for as_text in _BOTH
             for null in _BOTH
         ]

@@ -9,6 +9,8 @@ from .description import Calls, Markers, Syntax
 from .items import Item, find_item
 from .probing import ANSWERED, CONTENT, FIRST, SECOND, TYPED, common_end, common_start
 
+_FAR = 100
+"""Characters between the key and the value of an argument, at most."""
 _DIGITS = re.compile(r"(\d+)")
 
 
@@ -92,8 +94,8 @@ def read_calls(
         )
     if alone.parameter:
         parameter = alone.parameter
-        if typed and (other := _other_middle(typed)) and other != parameter.middle:
-            parameter = replace(parameter, other_middle=other)
+        if typed:
+            parameter = replace(parameter, other_middles=_other_middles(typed, parameter.middle))
         calls = replace(calls, parameter=parameter)
     return (calls, lead) if _readable(calls) else None
 
@@ -195,11 +197,27 @@ def _apart(text: str, other: str) -> list[tuple[str, str]]:
     return parts
 
 
-def _other_middle(typed: str) -> str:
-    key = "gnumber"
-    start = typed.find(key, typed.find(TYPED.name))
-    end = typed.find(str(TYPED.arguments[key]), start)
-    return typed[start + len(key) : end] if 0 <= start < end else ""
+def _other_middles(typed: str, middle: str) -> tuple[tuple[str, str], ...]:
+    """What stands between key and value where that is no text, for each kind of value."""
+    found: dict[str, str] = {}
+    start = typed.find(TYPED.name)
+    for key, kind, begins in (
+        ("gnumber", "number", str(TYPED.arguments["gnumber"])),
+        ("hflag", "boolean", "true"),
+        ("jlist", "array", "["),
+    ):
+        behind = typed.find(key, start) + len(key)
+        end = typed.lower().find(begins, behind, behind + _FAR)
+        if start >= 0 and behind >= len(key) and end >= 0:
+            found[kind] = typed[behind:end]
+    number = found.get("number", middle)
+    if number == middle:
+        return ()
+    before, word, after = number.partition("number")
+    for kind in ("boolean", "array", "object", "null"):
+        named = before + kind + after if word else number
+        found.setdefault(kind, named)
+    return tuple(found.items())
 
 
 def _readable(calls: Calls) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ....protocol.errors import PronkError
@@ -12,7 +13,7 @@ from ..rendering import GoRendering, Rendering
 from ..turns import Turn
 from .derive import derive
 from .description import Format
-from .roundtrip import TOOLS, Outcome, round_trip
+from .roundtrip import CASES, TOOLS, Outcome, Result, round_trip
 from .said import Call
 from .writing import write_answer
 
@@ -37,6 +38,7 @@ def check_template(order: dict[str, Any]) -> dict[str, Any]:
         "capabilities": list(form.capabilities),
         "format": form.to_json(),
         "written": _written(form),
+        "unread": _is_unread(form, results),
         "cases": [
             {"case": each.case, "outcome": each.outcome.value, "reason": each.reason}
             for each in results
@@ -54,6 +56,13 @@ def _refuses_everything(rendering: Rendering) -> str:
         except (PronkError, GoTemplateError, Complaint, Broken) as error:
             reason = str(error)
     return reason
+
+
+def _is_unread(form: Format, results: Sequence[Result]) -> bool:
+    """Whether the template writes calls, and it is not known how they could be read."""
+    calls = {case.name for case in CASES if case.calls}
+    written = any(each.case in calls and each.outcome is not Outcome.LEFT_OUT for each in results)
+    return written and not (form.calls or form.harmony)
 
 
 def _written(form: Format) -> str:

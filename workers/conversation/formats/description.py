@@ -57,10 +57,16 @@ class Parameter:
     middle: str
     end: str
     separator: str = ""
-    other_middle: str = ""
-    """The middle for what is no string, where that differs."""
+    other_middles: tuple[tuple[str, str], ...] = ()
+    """The middle for each kind of value that is no string, as JSON Schema names it, where that
+    differs."""
     quoted: bool = False
     """Whether a string is written as JSON, else as it is."""
+
+    def middle_of(self, kind: str) -> str:
+        """What stands between a key and a value of a kind."""
+        kind = "number" if kind == "integer" else kind
+        return dict(self.other_middles).get(kind, self.middle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +163,7 @@ class Format:
             texts += [calls.separator, *calls.between, calls.quote]
             if parameter := calls.parameter:
                 texts += [parameter.start, parameter.middle, parameter.end, parameter.separator]
-                texts += [parameter.other_middle]
+                texts += [middle for _, middle in parameter.other_middles]
         texts += HARMONY if self.harmony else ()
         return tuple(dict.fromkeys(filter(None, map(str.strip, texts))))
 
@@ -191,7 +197,9 @@ def _calls(data: dict[str, Any]) -> Calls:
         values[name] = tuple(values[name])
     values["constants"] = tuple((key, value) for key, value in values["constants"])
     if values["parameter"] is not None:
-        values["parameter"] = Parameter(**values["parameter"])
+        parameter = values["parameter"]
+        middles = tuple((kind, middle) for kind, middle in parameter["other_middles"])
+        values["parameter"] = Parameter(**parameter | {"other_middles": middles})
     return Calls(**values)
 
 

@@ -17,6 +17,8 @@ from .values import NotAValue, load
 
 _MESSAGE = "<|message|>"
 _ENDS = ("<|end|>", "<|call|>", "<|return|>", "<|start|>", "<|channel|>")
+_END = re.compile("|".join(map(re.escape, _ENDS)))
+_LONGEST_END = max(map(len, _ENDS))
 _RECIPIENT = re.compile(r"\bto=(?:functions\.)?([^\s<]+)")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 _HEADER = 512
@@ -39,6 +41,8 @@ class HarmonyParser:
         self._call: str | None = None
         self._thinks = False
         self._ended = False
+        self._searched = 0
+        """Up to where the message has none of its ends."""
         self._silent = True
         """Whether nothing but white space has come."""
 
@@ -92,9 +96,10 @@ class HarmonyParser:
         return any(rest.startswith(each) or each.startswith(rest) for each in begins)
 
     def _read_message(self, said: list[Said]) -> bool:
-        found = [(at, end) for end in _ENDS if (at := self._text.find(end)) >= 0]
+        found = _END.search(self._text, self._searched)
+        self._searched = 0 if found else max(0, len(self._text) - _LONGEST_END)
         if found:
-            at, end = min(found)
+            at, end = found.start(), found[0]
             body = self._text[:at]
             keeps = end in ("<|start|>", "<|channel|>")
             rest = self._text[at if keeps else at + len(end) :]
@@ -111,12 +116,12 @@ class HarmonyParser:
             return False
         keep = len(self._text)
         if not self._ended:
-            for length in range(min(max(map(len, _ENDS)) - 1, keep), 0, -1):
+            for length in range(min(_LONGEST_END - 1, keep), 0, -1):
                 if any(end.startswith(self._text[keep - length :]) for end in _ENDS):
                     keep -= length
                     break
         self._tell(self._text[:keep], said)
-        self._text = self._text[keep:]
+        self._text, self._searched = self._text[keep:], 0
         return False
 
     def _finish_call(self, said: list[Said]) -> None:

@@ -64,6 +64,14 @@ class Offered:
         return value
 
 
+def kind_of(value: Any) -> str:
+    """What JSON Schema calls a value."""
+    for name in ("string", "boolean", "number", "array", "object"):
+        if _fits(value, name):
+            return name
+    return "null"
+
+
 def _fits(value: Any, name: str) -> bool:
     if isinstance(value, bool):
         return name == "boolean"

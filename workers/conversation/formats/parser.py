@@ -18,6 +18,10 @@ _ATTEMPTS = 64
 """How often, when the answer has ended, something is still tried that no call became of."""
 
 
+_SPACE = 64
+"""Characters of white space before a marker that are taken to belong to it."""
+
+
 class _Means(Enum):
     """What a marker is for."""
 
@@ -141,7 +145,7 @@ class AnswerParser:
             text = text.removeprefix(self._start).lstrip()
         at = text.find(self._end)
         if at >= 0:
-            self._say(Thinking(text[:at].rstrip()), said)
+            self._say(Thinking(text[: _before_space(text, at)]), said)
             self._text = text[at + len(self._end) :]
             self._thinks = False
             self._at_start = self._drops_space = True
@@ -210,14 +214,14 @@ class AnswerParser:
     def _act(self, means: _Means, before: str, marker: str, after: str, said: list[Said]) -> None:
         if means is _Means.SECTION or means is _Means.CALL:
             assert self._calls is not None
-            spoken = before.rstrip()
+            spoken = before[: _before_space(before, len(before))]
             self._tell(spoken, said)
             self._space = before[len(spoken) :]
             within = means is _Means.CALL
             self._text = ""
             self._reader = CallReader(self._calls, self._offered, marker + after, within=within)
             return
-        self._tell(before.rstrip(), said)
+        self._tell(before[: _before_space(before, len(before))], said)
         self._text = after
         self._lead = ""
         self._thinks = means is _Means.REASONING
@@ -232,13 +236,13 @@ class AnswerParser:
             if text[at] in self._firsts and text[at:] in self._prefixes:
                 end = at
                 break
-        return len(text[:end].rstrip())
+        return _before_space(text, end)
 
     def _tell(self, text: str, said: list[Said]) -> None:
         if self._at_start and self._drops_space:
             text = text.lstrip()
         if text:
-            self._at_start = False
+            self._at_start = self._at_start and text.isspace()
             self._say(Content(text), said)
 
     # Calls
@@ -269,7 +273,7 @@ class AnswerParser:
         """What looked like a call is text: the marker is, where nothing like a call follows it."""
         self._take(reader, said)
         self._reader = None
-        rest = reader.text[reader.body :]
+        rest = reader.header + reader.text[reader.body :]
         if reader.body:
             self._tell(self._space, said)
             calls = self._calls
@@ -284,6 +288,7 @@ class AnswerParser:
             length = marker.end() if marker else 1
             shown, rest = rest[:length], rest[length:]
             self._tell(self._space + shown, said)
+            self._at_start = False
         self._space = self._lead = ""
         if self._ended:
             self._attempts -= 1
@@ -341,4 +346,10 @@ def _may_end(text: str, marker: str) -> int:
         if text.endswith(marker[:length]):
             end -= length
             break
-    return len(text[:end].rstrip())
+    return _before_space(text, end)
+
+
+def _before_space(text: str, end: int) -> int:
+    """Where the white space begins that would belong to a marker at a position."""
+    start = max(0, end - _SPACE)
+    return start + len(text[start:end].rstrip())

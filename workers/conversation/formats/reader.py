@@ -19,6 +19,9 @@ from .values import NotAValue, Scan, carried, load
 _NAME = 256
 """Longest name of a tool, in characters."""
 
+LONGEST = 1 << 20
+"""Characters of one call. A longer one is text."""
+
 _IDENTIFIER = re.compile(r"[^\W\d][\w.\-]*")
 
 Wait = Generator[None, None, None]
@@ -43,30 +46,42 @@ class CallReader:
         after = {*self._ends, *_chunks(calls.section.end), *_chunks(calls.separator)}
         after |= {"]", ","} if calls.listed else set()
         self._after = sorted(after, key=lambda literal: (-len(literal), literal))
-        self._text = text
+        self._text = ""
+        self._waiting = text
         self._position = 0
         self._ended = False
         self._steps = self._run()
         self.found: list[Call] = []
         self.body = 0
         """Where the text begins that is shown if no call becomes of it: 0, or behind the marker."""
+        self.header = ""
+        """What was read of a name and an id before `body`, which is shown, too."""
         self.kept = 0
         """Up to where the text has been turned into calls."""
 
     @property
     def text(self) -> str:
         """All that it was given."""
-        return self._text
+        return self._text + self._waiting
 
     def read(self, text: str = "", *, ended: bool = False) -> bool:
         """Reads on; whether it came to the end of the calls. Raises `Impossible`."""
-        self._text += text
-        self._ended = ended
-        try:
-            next(self._steps)
-        except StopIteration:
-            return True
-        return False
+        self._waiting += text
+        while True:
+            # However the text was cut, a call is looked at up to the same character.
+            room = self.kept + LONGEST - len(self._text)
+            self._text += self._waiting[:room]
+            self._waiting = self._waiting[room:]
+            self._ended = ended and not self._waiting
+            kept = self.kept
+            try:
+                next(self._steps)
+            except StopIteration:
+                return True
+            if not self._waiting:
+                return False
+            if self.kept == kept:
+                raise Impossible
 
     def _run(self) -> Wait:
         for chunk in self._open:
@@ -76,6 +91,7 @@ class CallReader:
         while more:
             call = yield from self._item()
             self.found.append(call)
+            self.header = ""
             self.kept = self.body = self._position
             more = yield from self._onward()
             self.kept = self.body = self._position
@@ -326,6 +342,7 @@ class CallReader:
         """
         texts = [text.strip() for text in self._calls.between]
         name = id = ""
+        values: list[str] = []
         start = self._position
         for field, text in zip(self._calls.fields, texts, strict=True):
             value = (yield from self._until([text] if text else stops, _NAME)).strip()
@@ -335,10 +352,13 @@ class CallReader:
                 id = value
             elif not value.isdecimal():
                 raise Impossible
+            values.append(value)
             self._position += len(text)
         if not name or "\n" in name:
             self._position = start
             raise Impossible
+        if not self.body:
+            self.body, self.header = self._position, " ".join(values)
         return name, id
 
     def _bare_name(self) -> Generator[None, None, str]:
@@ -369,7 +389,6 @@ class CallReader:
         name, id = yield from self._header(["{"])
         if (yield from self._peek()) != "{":
             raise Impossible
-        self.body = self.body or self._position
         return self._call(name, (yield from self._arguments()), id)
 
     def _tagged(self) -> Generator[None, None, Call]:
@@ -378,7 +397,6 @@ class CallReader:
         starts = _chunks(parameter.start)
         ends = self._ends or _chunks(self._calls.section.end)
         name, id = yield from self._header([*starts[:1], *ends[:1]])
-        self.body = self.body or self._position
         arguments: dict[str, Any] = {}
         while True:
             if (yield from self._all(starts)):
@@ -403,9 +421,10 @@ class CallReader:
     def _argument(
         self, tool: str, parameter: Parameter, follow: Sequence[Sequence[str]]
     ) -> Generator[None, None, tuple[str, Any]]:
-        middles = [m for m in (parameter.middle, parameter.other_middle) if m.strip()]
+        others = {middle for _, middle in parameter.other_middles}
+        middles = [middle for middle in {parameter.middle, *others} if middle.strip()]
         key = yield from self._until([_chunks(middle)[0] for middle in middles], _NAME)
-        for middle in sorted(middles, key=len, reverse=True):
+        for middle in sorted(middles, key=lambda each: (-len(each), each)):
             if (yield from self._all(_chunks(middle))):
                 break
         else:
@@ -413,7 +432,7 @@ class CallReader:
         start = self._position
         stop = yield from self._value_end(parameter, follow)
         text = _without(self._text[start:stop], middle, parameter.end)
-        raw = middle == parameter.middle and bool(parameter.other_middle)
+        raw = middle == parameter.middle and bool(others)
         quoted = parameter.quoted
         value = text if raw else self._offered.value(tool, key.strip(), text, quoted=quoted)
         return key.strip(), value

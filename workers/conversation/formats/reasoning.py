@@ -15,7 +15,7 @@ _OPPOSITES = (
     *(("<|open|>", "<|close|>"),),
 )
 _EMPTY = re.compile(
-    rf"(?P<start>{ANSWERED.pattern})(?P<word>[a-z]{{0,30}})\s*(?P<end>{ANSWERED.pattern})\s*\Z"
+    rf"(?P<start>{ANSWERED.pattern})(?P<word>(?:[a-z]{{1,30}}\s*)?)\s*(?P<end>{ANSWERED.pattern})\s*\Z"
 )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from .description import Calls, Format, Parameter, Syntax
 from .loose import write_loose
+from .offered import kind_of
 from .said import Call
 
 
@@ -88,7 +89,7 @@ def _header(form: Calls, call: Call, index: int) -> str:
 
 def _argument(parameter: Parameter, key: str, value: Any) -> str:
     is_text = isinstance(value, str)
-    middle = parameter.middle if is_text else parameter.other_middle or parameter.middle
+    middle = parameter.middle_of(kind_of(value))
     written = value if is_text and not parameter.quoted else _json(value)
     return f"{parameter.start}{key}{middle}{written}{parameter.end}"
 

@@ -313,7 +313,8 @@ class _Writer:
         assert parameter is not None
         if not key or key != key.strip() or len(key) > _LONGEST_NAME:
             return False
-        middles = (_first(each) for each in (parameter.middle, parameter.other_middle))
+        others = (middle for _, middle in parameter.other_middles)
+        middles = (_first(each) for each in (parameter.middle, *others))
         return all((key + stop).find(stop) == len(key) for stop in middles if stop)
 
     def _value(self, rules: Rules, tool: Tool, key: str) -> str:
@@ -326,8 +327,7 @@ class _Writer:
         if parameter.quoted:
             return joined(literal(middle), rules.json(schema), marker(end))
         if kinds and "string" not in kinds:
-            value = _literal_value(rules, schema, quotes=False)
-            return joined(literal(parameter.other_middle or middle), value, marker(end))
+            return joined(self._by_kind(rules, schema, kinds), marker(end))
         choices = schema.get("enum")
         if "const" in schema:
             choices = [schema["const"]]
@@ -337,6 +337,21 @@ class _Writer:
                 ways = any_of(literal(middle + text + end.rstrip()) for text in texts)
                 return joined(ways, SPACE if end != end.rstrip() else "")
         return joined(literal(middle), self._raw(rules))
+
+    def _by_kind(self, rules: Rules, schema: Schema, kinds: frozenset[str]) -> str:
+        """A value that is no text, behind what announces its kind."""
+        parameter = self._calls.parameter
+        assert parameter is not None
+        middles = {parameter.middle_of(kind) for kind in kinds}
+        if len(middles) == 1:
+            value = _literal_value(rules, schema, quotes=False)
+            return joined(literal(middles.pop()), value)
+        ways: list[str] = []
+        for middle in sorted(middles):
+            types = sorted(kind for kind in kinds if parameter.middle_of(kind) == middle)
+            value = _literal_value(rules, {**schema, "type": types}, quotes=False)
+            ways.append(joined(literal(middle), value))
+        return any_of(ways)
 
     def _raw(self, rules: Rules) -> str:
         """A text as it is, up to and with the marker behind it."""
