@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from pronk.protocol import following
 from pronk.protocol.following import Following
 from pronk.protocol.messages.changes import Progress, PullModel
 from pronk.protocol.names import parse_name
@@ -28,7 +29,7 @@ from support.store_process import StoreProcess, library_of, log_of, store_proces
 KILLS = 200
 SIDE_BY_SIDE = 3
 """Stores with libraries of their own: one starts while another one pulls or is looked at."""
-PATIENCE = 60.0
+PATIENCE = 300.0
 MIB = 1024 * 1024
 CONTENT = random.Random(7).randbytes(48 * MIB + 4321)
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -113,8 +114,9 @@ class Pulls:
 
 @needs_registry
 async def test_kills_lose_nothing_that_was_written_down_and_leave_no_wrong_blob(
-    tmp_path: Path, roots: list[Path]
+    tmp_path: Path, roots: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(following, "UNANSWERED", 3600)  # a store may start for as long as it takes
     weights = tmp_path / "weights"
     weights.write_bytes(CONTENT)
     with plain_registry(tmp_path) as registry:

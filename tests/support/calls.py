@@ -56,5 +56,15 @@ class Frontend:
         self.send(question)
         return await self.hear(question.call, *kinds)
 
+    async def insist(self, message: Any, body: bytes, *kinds: type[Any]) -> Any:
+        """What a message is answered with that is sent until it is: the first one may go to a peer
+        that is just leaving.
+        """
+        async with asyncio.timeout(PATIENCE):
+            while not self.of(message.call, *kinds):
+                self.send(message, body)
+                await asyncio.sleep(0.1)
+        return self.of(message.call, *kinds)[0]
+
     def close(self) -> None:
         self._dealer.close()

@@ -202,14 +202,16 @@ async def test_an_answer_of_another_kind_ends_it(store: PlayedStore, library: Li
 
 
 async def test_a_name_that_is_gone_at_the_second_question_has_been_deleted(
-    state: StateDirectory, store: PlayedStore, library: Library
+    state: StateDirectory, store: PlayedStore, library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone(asked: DeleteModel) -> list[Any]:
         return [CallFailed(asked.call, Failure(Code.NOT_FOUND, "not found"))]
 
     store.on_change = gone
-    with pytest.raises(PronkError, match="not found"):
-        await library.delete("phi")
+    with monkeypatch.context() as patch:
+        patch.setattr(following, "REPEAT_SECONDS", 3600.0)
+        with pytest.raises(PronkError, match="not found"):
+            await library.delete("phi")
     store.on_change = lambda asked: []
     deleting = asyncio.create_task(library.delete("phi"))
     await until(lambda: len(store.asked) >= 2, "it is asked")

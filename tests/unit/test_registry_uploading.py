@@ -365,7 +365,7 @@ async def test_a_registry_that_takes_no_more_bytes_is_left(
             await over.wait()
         return await uploads(request)
 
-    patience = replace(QUICK, answer=0.5, silence=30, attempts=1)
+    patience = replace(QUICK, answer=4, silence=60, attempts=1)
     async with small_server(stuck) as server, repository(server.host, patience=patience) as repo:
         with pytest.raises(ConnectionBroken, match="no more bytes"):
             await repo.upload_blob(DIGEST, large, lambda sent: None)

@@ -229,9 +229,10 @@ async def test_sigterm_ends_the_process_even_when_a_disk_hangs(
 ) -> None:
     with running([sys.executable, "-c", HANGS], environment(state, models)) as process:
         assert process.stdout
-        asker.send(ListModels(call()))
+        asking = asyncio.create_task(asker.ask(ListModels(call())))
         line = await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), PATIENCE)
         assert line == b"asked\n"
+        asking.cancel()
         process.terminate()
         assert process.wait(PATIENCE) == 0
 

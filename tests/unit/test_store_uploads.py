@@ -194,8 +194,8 @@ async def test_parts_of_what_nobody_knows_are_to_be_sent_again(
     assert coming(ollama) == []
     make_uploads()
     for message in (UploadPart(lost, 1), EndUpload(call(), 1)):
-        frontend.send(message, b"x" if isinstance(message, UploadPart) else b"")
-        failed = await frontend.hear(message.call, CallFailed)
+        body = b"x" if isinstance(message, UploadPart) else b""
+        failed = await frontend.insist(message, body, CallFailed)
         assert failed.failure.code is Code.UNAVAILABLE
         assert "send it again" in failed.failure.message
 
