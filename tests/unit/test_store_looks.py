@@ -28,7 +28,7 @@ from support.gguf_files import LLAMA, STRING, gguf_bytes, small_gguf, tensor, te
 from support.store import tiny_gguf
 
 PATIENCE = 60.0
-ARRAY, U8 = 9, 0
+ARRAY = 9
 SAYS = "{% for m in messages %}{{ m.content }}{% endfor %}"
 FACTS = (
     '{"facts":{"architecture":"llama","quantization":"F16","parameter_size":"1B",'
@@ -118,7 +118,7 @@ async def test_a_file_that_changes_is_looked_at_again(
 
 HEAVY = {
     "empty texts": lambda: gguf_bytes(pairs=[array(STRING, 2**23 - 8, bytes(2**26 - 64))]),
-    "numbers": lambda: gguf_bytes(pairs=[array(U8, 2**24, bytes(2**24))]),
+    "short texts": lambda: gguf_bytes(pairs=[array(STRING, 2**21 - 8, bytes(2**24 - 64))]),
     "zeros": lambda: gguf_bytes(
         pairs=[text(f"k{i}") + struct.pack("<I", STRING) + text(bytes(2**20)) for i in range(4)]
     ),
@@ -141,6 +141,22 @@ async def test_the_heaviest_headers_are_read_within_what_a_process_may_take(
     await read(headers, [look_at(path, Detail.VERBOSE)])
     headers.facts(path)
     headers.shown(path, verbose=True)
+
+
+def test_what_would_be_too_long_to_be_said_is_left_out_by_name(tmp_path: Path) -> None:
+    """The longest go, tensors like the others; a key may be called as they are."""
+    longest = text("long") + struct.pack("<I", STRING) + text(b"\0" * 2**19)
+    named = text("tensors") + struct.pack("<I", STRING) + text(b"x" * 2**20)
+    names = [tensor(f"{i:06}" + "n" * 500, (32,)) for i in range(20_000)]
+    path = tmp_path / "file"
+    path.write_bytes(gguf_bytes(*names, pairs=[LLAMA, longest, named]))
+    headers = Headers(path)
+    assert headers.shown(path).omitted == []
+    shown = headers.shown(path, verbose=True)
+    assert shown.omitted == ["tensors"]
+    assert shown.tensors == []
+    assert len(shown.metadata["long"]) == 2**19
+    assert len(shown.metadata["tensors"]) == 2**20
 
 
 def test_whatever_a_mutated_file_makes_it_say_is_understood(tmp_path: Path) -> None:

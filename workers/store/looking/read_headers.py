@@ -14,15 +14,14 @@ It runs in a process of its own, which may die of a file, and which holds nothin
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from enum import StrEnum
 from io import FileIO
 from typing import Any
-
-import orjson
 
 from ..gguf_facts import INFILL_TOKENS, facts_of
 from ..gguf_metadata import Header, InvalidGGUF, read_open_header
@@ -63,34 +62,39 @@ def _shown(header: Header) -> bytes:
     What is left then always fits: keys are few and short.
     """
     metadata = header.metadata | {"general.parameter_count": header.parameter_count}
-    tensors = [
-        {"name": tensor.name, "type": tensor.type, "shape": tensor.shape}
-        for tensor in header.tensors
-    ]
+    values: dict[str | None, bytes] = {key: _json(value) for key, value in metadata.items()}
+    # Under no key: theirs may be any.
+    values[None] = _json(
+        [
+            {"name": tensor.name, "type": tensor.type, "shape": tensor.shape}
+            for tensor in header.tensors
+        ]
+    )
     omitted: list[str] = []
-    shown: dict[str, Any] = {"metadata": metadata, "tensors": tensors, "omitted": omitted}
-    line = _line(shown)
-    excess = len(line) - MAX_SHOWN
-    if excess <= 0:
-        return line
-    sizes: dict[str | None, int] = {
-        key: len(orjson.dumps(value)) for key, value in metadata.items()
-    }
-    sizes[None] = len(orjson.dumps(tensors))
-    for key in sorted(sizes, key=lambda key: -sizes[key]):
-        if key is None:
-            tensors.clear()
-        else:
-            metadata[key] = None
-        omitted.append("tensors" if key is None else key)
-        excess -= sizes[key]
-        if excess <= 0 and len(line := _line(shown)) <= MAX_SHOWN:
+    excess = len(_assembled(values, omitted)) - MAX_SHOWN
+    for key in sorted(values, key=lambda key: -len(values[key])):
+        if excess <= 0:
             break
-    return line
+        excess -= len(values[key])
+        values[key] = b"[]" if key is None else b"null"
+        omitted.append("tensors" if key is None else key)
+        excess += len(values[key]) + len(_json(omitted[-1])) + 1
+    return _assembled(values, omitted)
+
+
+def _assembled(values: Mapping[str | None, bytes], omitted: list[str]) -> bytes:
+    metadata = [_json(key) + b":" + value for key, value in values.items() if key is not None]
+    parts = (b",".join(metadata), values[None], _json(omitted))
+    return b'{"metadata":{%b},"tensors":%b,"omitted":%b}\n' % parts
 
 
 def _line(said: dict[str, Any]) -> bytes:
-    return orjson.dumps(said) + b"\n"
+    return _json(said) + b"\n"
+
+
+def _json(value: Any) -> bytes:
+    # Not by orjson, which dies where memory is scarce, and takes much for long lists.
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _main() -> None:
