@@ -123,7 +123,7 @@ async def test_kills_from_outside_blame_nobody(root: Path, questions: Questions)
 
     def under_way() -> bool:
         try:
-            return any(fields[4] for fields in json.loads(orders.read_bytes())["orders"].values())
+            return any(fields[6] for fields in json.loads(orders.read_bytes())["orders"].values())
         except FileNotFoundError:
             return False
 
