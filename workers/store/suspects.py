@@ -7,10 +7,10 @@ each next one, for ever, so what is under way is written down in a small file, a
   waits until the one before has got farther than it was at the last death, which clears it, or
   has ended, or has been under way for ten seconds.
 - A death that comes from within (`deaths`) and meets one suspect that is tried, or one order in
-  all, counts seven points for it; every other death counts one for all that were there: whoever
+  all, counts 34 points for it; every other death counts one for all that were there: whoever
   kills a process from outside, or has it killed by the dozen, does not convict what happened to be
-  under way. At twenty points (three deaths from within, or twenty of any kind, in a row, without a
-  step forward between them) the order is refused.
+  under way. At a hundred points (three deaths from within, or a hundred of any kind, in a row,
+  without a step forward between them) the order is refused.
 - An order that was answered is forgotten; so is one that was refused, or that nobody waited for any
   more, ten minutes after its last death, and everything when this process is told to end, or the
   host is started again.
@@ -38,9 +38,9 @@ from .report import Report
 
 _log = logging.getLogger(__name__)
 
-GUILTY = 20
+GUILTY = 100
 """Points at which an order is refused."""
-FROM_WITHIN = 7
+FROM_WITHIN = 34
 """Points for a death that came from within."""
 ALONE_SECONDS = 10.0
 """How long a suspect is tried. What it does to this process it mostly does at once, and others wait
