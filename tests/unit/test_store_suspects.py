@@ -104,6 +104,18 @@ async def test_a_step_forward_between_deaths_clears_an_order(lives: Lives) -> No
     assert lives.is_refused("large")
 
 
+async def test_steps_count_from_where_it_was_at_the_last_death(lives: Lives) -> None:
+    """What had come may be gone: thrown away, or the whole library."""
+    _, report = await lives.begin("large")
+    report("pulling abc", "sha256:abc", 2**30, 2**30)
+    lives.die()
+    for completed in range(6):
+        _, report = await lives.begin("large")
+        report("pulling abc", "sha256:abc", 2**30, completed * suspects.STEP)
+        lives.die()
+    assert not lives.is_refused("large")
+
+
 async def test_who_reports_another_thing_than_before_is_cleared(lives: Lives) -> None:
     for count in range(1, 8):
         _, report = await lives.begin("many")
@@ -113,8 +125,8 @@ async def test_who_reports_another_thing_than_before_is_cleared(lives: Lives) ->
     assert not lives.is_refused("many")
 
 
-async def test_kills_from_outside_take_twenty_in_a_row(lives: Lives) -> None:
-    for _ in range(20):
+async def test_kills_from_outside_take_a_hundred_in_a_row(lives: Lives) -> None:
+    for _ in range(100):
         assert not lives.is_refused("unlucky")
         await lives.begin("unlucky")
         lives.die(Death.UNKNOWN)
@@ -297,7 +309,7 @@ async def test_bytes_alone_are_written_now_and_then(
     assert len(written) < 100
     await until(lambda: suspects.time.monotonic() - lives.now._written_at > 0.25)
     report("pulling abc", "sha256:abc", 2**40, 2**39)
-    assert json.loads(lives.place.read_bytes())["orders"]["large"][3] == 2**39
+    assert json.loads(lives.place.read_bytes())["orders"]["large"][5] == 2**39
 
 
 class TestLastWords:

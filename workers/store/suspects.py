@@ -4,13 +4,13 @@ A frontend repeats its order until it is answered. One that kills the store woul
 each next one, for ever, so what is under way is written down in a small file, and how far it is:
 
 - What was under way at a death is a suspect. Suspects are tried one after the other: the next one
-  waits until the one before has got farther than in any process before this one, which clears it,
-  or has ended, or has been under way for ten seconds.
+  waits until the one before has got farther than it was at the last death, which clears it, or
+  has ended, or has been under way for ten seconds.
 - A death that comes from within (`deaths`) and meets one suspect that is tried, or one order in
-  all, counts seven points for it; every other death counts one for all that were there: whoever
+  all, counts 34 points for it; every other death counts one for all that were there: whoever
   kills a process from outside, or has it killed by the dozen, does not convict what happened to be
-  under way. At twenty points (three deaths from within, or twenty of any kind, in a row, without a
-  step forward between them) the order is refused.
+  under way. At a hundred points (three deaths from within, or a hundred of any kind, in a row,
+  without a step forward between them) the order is refused.
 - An order that was answered is forgotten; so is one that was refused, or that nobody waited for any
   more, ten minutes after its last death, and everything when this process is told to end, or the
   host is started again.
@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
@@ -38,9 +38,9 @@ from .report import Report
 
 _log = logging.getLogger(__name__)
 
-GUILTY = 20
+GUILTY = 100
 """Points at which an order is refused."""
-FROM_WITHIN = 7
+FROM_WITHIN = 34
 """Points for a death that came from within."""
 ALONE_SECONDS = 10.0
 """How long a suspect is tried. What it does to this process it mostly does at once, and others wait
@@ -70,9 +70,12 @@ class Entry:
     """For people."""
     points: int = 0
     lines: int = 0
-    """How far it got at most: things that it reported…"""
+    """How far it was when the last process died: things that it had reported…"""
     size: int = 0
-    """… and bytes that it said were there."""
+    """… and bytes that it had said were there."""
+    now_lines: int = 0
+    now_size: int = 0
+    """How far it is in this process."""
     under_way: int = 0
     """How many carry it out just now."""
     tried: bool = False
@@ -89,7 +92,9 @@ def judged(entries: dict[str, Entry], death: Death, now: float) -> dict[str, Ent
         counts = FROM_WITHIN if death is Death.FROM_WITHIN and len(accused) == 1 else 1
         entry.points = entry.points + counts if entry in accused else max(1, entry.points)
         entry.died_at = now
-        entry.under_way, entry.tried = 0, False
+        entry.lines, entry.size = entry.now_lines, entry.now_size
+        entry.now_lines = entry.now_size = entry.under_way = 0
+        entry.tried = False
     return {
         key: entry
         for key, entry in entries.items()
@@ -193,9 +198,7 @@ class Suspects:
             return
         self._written_at = time.monotonic()
         orders = {
-            key: [e.name, e.points, e.lines, e.size, e.under_way, e.tried, e.died_at]
-            for key, e in self._entries.items()
-            if e.under_way or e.points
+            key: list(astuple(e)) for key, e in self._entries.items() if e.under_way or e.points
         }
         new = self._path.with_name(self._path.name + ".new")
         try:
@@ -255,13 +258,12 @@ class Case:
         if completed is not None:
             self._size += completed - self._sizes.get(line[1], 0)
             self._sizes[line[1]] = completed
+        entry.now_lines, entry.now_size = len(self._lines), self._size
         forward = len(self._lines) > entry.lines or self._size >= entry.size + STEP
         cleared = forward and entry.points > 0
         if cleared:
             entry.points = 0
             self._leave_trial()
-        entry.lines = max(entry.lines, len(self._lines))
-        entry.size = max(entry.size, self._size)
         if cleared or len(self._lines) > lines:
             self._suspects.write()
         else:
@@ -322,10 +324,13 @@ def _entry(fields: Any) -> Entry | None:
             int(points),
             int(lines),
             int(size),
+            int(now_lines),
+            int(now_size),
             int(under_way),
             bool(tried),
             float(died_at),
         ]:
-            return Entry(name, points, lines, size, under_way, tried, died_at)
+            here = now_lines, now_size, under_way
+            return Entry(name, points, lines, size, *here, tried, died_at)
         case _:
             return None
