@@ -24,13 +24,15 @@ from . import architectures as _architectures  # noqa: F401
 from .conversation import prompt as _prompt  # noqa: F401
 from .inference import candidates as _candidates  # noqa: F401
 from .inference import defaults as _defaults  # noqa: F401
-from .inference import grammars as _grammars  # noqa: F401
 from .inference import image_files as _image_files  # noqa: F401
 from .inference import logprobs as _logprobs  # noqa: F401
 from .inference import mirostat as _mirostat  # noqa: F401
 from .inference import native_log as _native_log  # noqa: F401
+from .inference import parsed_answer as _parsed_answer  # noqa: F401
 from .inference import sampling as _sampling  # noqa: F401
 from .inference import segments as _segments  # noqa: F401
+from .inference import views as _views  # noqa: F401
+from .inference.guiding import maker as _maker  # noqa: F401
 
 # What llama_cpp imports is its own affair: it may stop doing so.
 for _name in ("diskcache", "jinja2.ext", "jinja2.sandbox", "multiprocessing", "pprint"):

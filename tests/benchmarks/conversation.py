@@ -9,7 +9,9 @@ from contextlib import closing
 from functools import partial
 
 from pronk.workers.conversation.analysis import analysed
+from pronk.workers.conversation.coprocess import Coprocesses
 from pronk.workers.conversation.formats.parser import AnswerParser
+from pronk.workers.conversation.renders import LOOP, lastingly
 from pronk.workers.conversation.specials import Guard, Special
 from pronk.workers.conversation.template import ChatTemplate
 from pronk.workers.conversation.turns import Turn
@@ -68,7 +70,12 @@ def _writer(source: str) -> Callable[[Sequence[Turn]], object]:
     """Writes a prompt as a worker does, with the control tokens of users known as text."""
     analysis = analysed(source)
     template = ChatTemplate(
-        source, bos="<s>", eos="</s>", traits=analysis.traits, form=analysis.form
+        source,
+        bos="<s>",
+        eos="</s>",
+        traits=analysis.traits,
+        form=analysis.form,
+        write=lastingly(source, Coprocesses(LOOP)),
     )
     guard = Guard([Special(1, "<|im_start|>"), Special(2, "<|im_end|>")], source)
     return lambda turns: template.guarded(turns, guard, tools=[TOOL])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import OrderedDict
 
 import pytest
 
@@ -119,6 +120,29 @@ def test_what_cannot_be_used_says_so_and_not_what_it_was_given() -> None:
     with pytest.raises(Broken) as caught:
         analysed("{{ messages[0].content.nothing.at_all }}")
     assert str(caught.value).startswith("undefined value")
+
+
+def test_of_a_template_that_was_tried_its_source_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A request may bring a long one, and many requests many."""
+    found = {"broken": "it says so"}
+    monkeypatch.setattr(analysis.confined, "run", lambda *_, **__: dict(found))
+    monkeypatch.setattr(analysis, "_found", OrderedDict())
+    for number in range(2 * analysis._MOST_KEPT):
+        assert found_out(f"{{{{ {number} }}}}") == found
+    assert len(analysis._found) == analysis._MOST_KEPT
+    assert {len(key) for key in analysis._found} == {64}
+    monkeypatch.setattr(analysis.confined, "run", lambda *_, **__: pytest.fail("tried again"))
+    assert found_out(f"{{{{ {number} }}}}") == found
+
+
+@pytest.mark.parametrize("sign", ["{{ prompt }}", "{{ .Prompt }}", "{% if 1 %}{% endif %}"])
+def test_a_requests_template_may_not_be_longer_than_any_is(sign: str) -> None:
+    with pytest.raises(PronkError, match="template: it has more than 65536 characters") as caught:
+        request_template(sign + "x" * 65_536, bos="", eos="")
+    assert caught.value.code is Code.INVALID_REQUEST
+    request_template(sign + "x" * 65_000, bos="", eos="")
 
 
 def test_a_requests_template_is_helped_where_it_refuses_its_conversation() -> None:

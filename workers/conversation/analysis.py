@@ -12,10 +12,11 @@ may, or `{"broken": reason}`.
 from __future__ import annotations
 
 import hashlib
+import threading
 import traceback
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -63,15 +64,31 @@ def analysed(source: str, known: Mapping[str, Any] = NOTHING_KNOWN) -> Analysis:
     return Analysis(Traits(**found["traits"]), Format.from_json(found["format"]))
 
 
-@lru_cache(maxsize=1024)
+_MOST_KEPT = 1024
+_found: OrderedDict[str, dict[str, Any]] = OrderedDict()
+_found_lock = threading.Lock()
+
+
 def found_out(source: str) -> dict[str, Any]:
     """What the program says of a template, as plain data. It takes some tenths of a second, once in
     the life of this process; a hostile template ten.
+
+    It is kept without the source, which may be anybody's and long.
     """
+    key = key_of(source)
+    with _found_lock:
+        if key in _found:
+            _found.move_to_end(key)
+            return _found[key]
     try:
-        return confined.run(__name__, {"source": source}, given=len(source))
+        found = confined.run(__name__, {"source": source}, given=len(source))
     except confined.TooMuch as error:
-        return {"broken": str(error)}
+        found = {"broken": str(error)}
+    with _found_lock:
+        _found[key] = found
+        if len(_found) > _MOST_KEPT:
+            _found.popitem(last=False)
+    return found
 
 
 def analyse(source: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from ...protocol.errors import Code, PronkError
 from . import jinja
 from .analysis import NOTHING_KNOWN, analysed
 from .gotemplate import GoTemplateError
+from .gotemplate.parser import MAX_SOURCE
 from .language import go_template
 from .renders import Render, here
 from .template import (
@@ -87,6 +88,10 @@ def _template(
 
 def request_template(source: str, *, bos: str, eos: str) -> GoRequestTemplate | RequestTemplate:
     """The template that came with a request. Raises `PronkError` (INVALID_REQUEST)."""
+    if len(source) > MAX_SOURCE:
+        raise PronkError(
+            Code.INVALID_REQUEST, f"template: it has more than {MAX_SOURCE} characters"
+        )
     try:
         template = go_template(source)
     except GoTemplateError as error:

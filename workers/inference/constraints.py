@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from copy import copy
+from typing import TYPE_CHECKING
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits
@@ -18,7 +19,9 @@ from ...protocol.messages.generation import Constraint
 from .bounded import TookTooLong, Turns
 from .grammars import build_grammar, refusal
 from .token_table import TokenTable
-from .vocabulary import Vocabulary
+
+if TYPE_CHECKING:  # a blank worker imports this, and takes hold of no device
+    from .vocabulary import Vocabulary
 
 COMPILE_SECONDS = 1.0
 """Processor time that compiling one grammar may take."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...protocol.codec import MalformedMessage, decode
 from ...protocol.deadline import deadline_exceeded, is_over
@@ -36,10 +36,12 @@ from .samplers import Sampler
 from .sampling import plan_sampling
 from .sequence import AnswerForm, Sequence
 from .shift import answer_limit, in_context, kept
-from .sight import Sight
 from .stop import StopMatcher
 from .thread import EmbedJob
 from .views import Views
+
+if TYPE_CHECKING:  # only models that see need it
+    from .sight import Sight
 
 _END = 64
 """Tokens at the end of a prompt in which there is room for what a template ends with."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .llama import Model, native_log
-from .sight import Blind, Sight
+
+if TYPE_CHECKING:
+    from .sight import Sight
 
 _log = logging.getLogger(__name__)
 
@@ -22,6 +25,10 @@ def load_sight(
     """
     if not model.generates:
         return None
+    if not projectors:
+        return None
+    from .sight import Blind, Sight  # most models are blind, and it takes its time
+
     device = model.offload.devices[0].handle if offloaded and model.offload.real else None
     for path in projectors:
         try:

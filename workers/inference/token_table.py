@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import llama_cpp
 import numpy as np
 from llguidance import LLTokenizer
 from numpy.typing import NDArray
 
-from .vocabulary import Vocabulary
-
-_c: Any = llama_cpp  # its stubs describe what ctypes takes only in part
+if TYPE_CHECKING:  # a blank worker imports this, and takes hold of no device
+    from .vocabulary import Vocabulary
 
 _BOUNDS = np.where(
     np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"),
@@ -37,6 +35,9 @@ class TokenTable:
         A signal that is written in one of `markers` is text like any other; what ends an answer
         never is.
         """
+        import llama_cpp
+
+        library: Any = llama_cpp.llama_cpp._lib
         self.size = vocabulary.size
         tokens, ends, signals = _read(vocabulary, markers)
         self.tokens = [token if token[:1] != _SPECIAL else b"" for token in tokens]
@@ -46,7 +47,7 @@ class TokenTable:
         self.tokenizer: LLTokenizer = LLTokenizer.from_llamacpp(  # pyright: ignore
             tokens=tokens,
             vocab_ptr=vocabulary.handle,
-            tokenize_fptr=ctypes.cast(_c.llama_cpp._lib.llama_tokenize, ctypes.c_void_p).value,
+            tokenize_fptr=ctypes.cast(library.llama_tokenize, ctypes.c_void_p).value,
             eos_token=ends or None,
         )
         usable = np.array([token[:1] != _SPECIAL for token in tokens])
@@ -114,18 +115,21 @@ def _read(
     """The bytes of all tokens, those without text marked; the ids of those that end, and of the
     signals that are text.
     """
+    import llama_cpp
+
+    c: Any = llama_cpp  # its stubs describe what ctypes takes only in part
     handle = vocabulary.handle
     buffer = ctypes.create_string_buffer(4096)  # its own: others use the vocabulary's meanwhile
     tokens: list[bytes] = []
     ends: list[int] = []
     signals: list[int] = []
-    silent = _c.LLAMA_TOKEN_ATTR_CONTROL | _c.LLAMA_TOKEN_ATTR_UNKNOWN
+    silent = c.LLAMA_TOKEN_ATTR_CONTROL | c.LLAMA_TOKEN_ATTR_UNKNOWN
     for token in range(vocabulary.size):
-        count = _c.llama_token_to_piece(handle, token, buffer, len(buffer), 0, True)
+        count = c.llama_token_to_piece(handle, token, buffer, len(buffer), 0, True)
         text = bytes(buffer[: max(count, 0)])  # pyright: ignore
-        attributes = _c.llama_vocab_get_attr(handle, token)
-        added = attributes & _c.LLAMA_TOKEN_ATTR_USER_DEFINED
-        ending = _c.llama_vocab_is_eog(handle, token)
+        attributes = c.llama_vocab_get_attr(handle, token)
+        added = attributes & c.LLAMA_TOKEN_ATTR_USER_DEFINED
+        ending = c.llama_vocab_is_eog(handle, token)
         if ending:
             ends.append(token)
         signal = attributes & silent or (added and text[:1] == b"<" and text[-1:] == b">")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ...protocol.errors import Code, PronkError
 from ...protocol.messages.generation import GenerateBody
@@ -10,7 +11,9 @@ from ..conversation.fitting import Tokenizer
 from ..conversation.markers import Markers, SeeingTokenizer
 from .pictures import Picture, Pictures
 from .rows import image_of
-from .sight import Layout, Sight
+
+if TYPE_CHECKING:  # a blank worker imports this, and takes hold of no device
+    from .sight import Layout, Sight
 
 
 class Views:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llguidance import LLMatcher
 
@@ -26,7 +26,6 @@ from ..constraints import (
 )
 from ..sequence import AnswerForm
 from ..token_table import TokenTable
-from ..vocabulary import Vocabulary
 from . import calls, harmony
 from .calls import Entry
 from .guide import Guide
@@ -34,6 +33,9 @@ from .lark import OPTIONS, literal
 from .openings import Opening, Openings
 from .plan import CallWay, Choice, Meaning, Places, Plan, Sign
 from .tools import ANY_OBJECT, Tool, can_follow, read_tools
+
+if TYPE_CHECKING:  # a blank worker imports this, and takes hold of no device
+    from ..vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
 
