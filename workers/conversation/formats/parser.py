@@ -9,9 +9,10 @@ from enum import Enum
 from typing import Any
 
 from .description import Calls, Format, Syntax
+from .growing import Impossible
 from .harmony import HarmonyParser
 from .offered import Offered
-from .reader import CallReader, Impossible
+from .reader import CallReader
 from .said import Content, Said, Thinking
 
 _ATTEMPTS = 64
