@@ -128,6 +128,23 @@ FORMATS = {
             ),
         )
     ),
+    "tagged, kinds": Format(
+        calls=Calls(
+            Syntax.TAGGED,
+            each=Markers('<call f="', "</call>"),
+            fields=("name",),
+            between=('">',),
+            parameter=Parameter(
+                '<p name="',
+                '" type="string">',
+                "</p>",
+                other_middles=tuple(
+                    (kind, f'" type="{kind}">')
+                    for kind in ("number", "boolean", "array", "object", "null")
+                ),
+            ),
+        )
+    ),
     "python": Format(
         calls=Calls(Syntax.PYTHON, section=Markers("<|cs|>", "<|ce|>"), listed=True, separator=", ")
     ),
@@ -154,6 +171,7 @@ OPENINGS = {
     "named twice": ("<|b|>",),
     "tagged": ("<tool_call>\n<function", "No. <tool_call>"),
     "tagged, typed": ("<calls>", '<calls><invoke name="'),
+    "tagged, kinds": ("<call",),
     "python": ("Now <|cs|>[",),
     "bare python": ("[now(", "[weather("),
     "harmony": ("<|channel|>commentary to=functions.",),

@@ -16,7 +16,7 @@ from pronk.workers.conversation.formats.said import Call, Content, Said, Thinkin
 from pronk.workers.conversation.template import ChatTemplate
 from pronk.workers.conversation.traits import Traits
 from pronk.workers.conversation.turns import Turn
-from support.answers import read, renderings_of
+from support.answers import BY_NAME, read, renderings_of
 from support.chat_templates import FAMILIES, PARTLY_READ, Family
 
 SOURCES = {family.name: family.source for family in [*FAMILIES, *PARTLY_READ]}
@@ -66,6 +66,9 @@ def test_a_declared_name_at_the_beginning_of_an_answer_announces_a_call():
     assert read(form, LINE, tools=tools) == wanted
     assert read(form, list(f"\n{LINE}"), tools=tools) == wanted
     assert read(form, "get {}", tools=tools) == [Call("get", {})]
+    late = "\n" * 100 + LINE
+    assert read(form, list(late), tools=tools) == read(form, late, tools=tools)
+    assert read(form, late, tools=tools) == [Content("\n" * 36), *wanted]
     two = f"{LINE}<|assistant|>get\n{{}}"
     assert read(form, list(two), tools=tools) == [*wanted, Call("get", {})]
 
@@ -170,7 +173,7 @@ def test_a_prompt_that_ends_within_a_marker_of_several_parts():
         ("all\n<|content|>Hello.", [Content("Hello.")]),
         ("f\n<|content|>{}", [Call("f", {})]),
         ("Hello.", [Content("Hello.")]),
-        ("f\n<|content|>{no", [Content("{no")]),
+        ("f\n<|content|>{no", [Content("f{no")]),
         ("", []),
     ):
         parser = AnswerParser.behind(prompt, form)
@@ -197,6 +200,13 @@ def test_a_name_that_stands_in_the_id_alone():
     assert "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>" in prompt("call_x")
     assert "Return of functions.f:0\n3" in prompt("call_x")
     assert "functions.f:7<|tool_call_argument_begin|>" in prompt("functions.f:7")
+
+
+def test_a_list_of_parts_in_which_one_has_to_be():
+    traits = Traits(**analyse(BY_NAME["content in parts"].source)["traits"])
+    assert traits.listed_content
+    assert traits.empty_part
+    assert not Traits(**analyse(SOURCES["qwen3-vl"])["traits"]).empty_part
 
 
 def test_text_that_a_template_writes_as_reasoning_is_said_to_be_left_out():

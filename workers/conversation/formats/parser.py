@@ -9,14 +9,14 @@ from enum import Enum
 from typing import Any
 
 from .description import Calls, Format, Syntax
+from .growing import Impossible
 from .harmony import HarmonyParser
 from .offered import Offered
-from .reader import CallReader, Impossible
+from .reader import CallReader
 from .said import Content, Said, Thinking
 
 _ATTEMPTS = 64
 """How often, when the answer has ended, something is still tried that no call became of."""
-
 
 _SPACE = 64
 """Characters of white space before a marker that are taken to belong to it."""
@@ -165,9 +165,9 @@ class AnswerParser:
     # Text
 
     def _speak(self, said: list[Said]) -> bool:
+        if self._at_start and self._names and (begun := self._begin_named(said)) is not None:
+            return begun
         text = self._text
-        if self._at_start and self._names and (named := self._named(text)) is not None:
-            return named
         position = 0
         while found := self._any.search(text, position):
             if not self._ended and text[found.start() :] in self._prefixes:
@@ -186,12 +186,15 @@ class AnswerParser:
         self._text = text[keep:]
         return False
 
-    def _named(self, text: str) -> bool | None:
+    def _begin_named(self, said: list[Said]) -> bool | None:
         """Begins to read a call that nothing announces but its name; None where none begins here.
 
         False where it may begin with what is still to come.
         """
-        head = text.lstrip()
+        head = self._text.lstrip()
+        space = len(self._text) - len(head)
+        self._tell(self._text[: max(0, space - _SPACE)], said)
+        text = self._text = self._text[max(0, space - _SPACE) :]
         if any(head.startswith(name) for name in self._names):
             assert self._calls is not None
             self._space = text[: len(text) - len(head)]

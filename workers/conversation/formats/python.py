@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 import warnings
 from typing import Any
 
@@ -53,3 +54,38 @@ def _value(node: ast.expr) -> Any:
             return dict(zip(names, map(_value, values), strict=True))
         case _:
             raise NotAValue("no plain value")
+
+
+class Brackets:
+    """Finds the bracket that closes the one at a position, in Python's syntax."""
+
+    _NEXT = re.compile(r"[\"'()\[\]{}\\]")
+
+    def __init__(self, position: int) -> None:
+        self._position = position
+        self._depth = 0
+        self._quote = ""
+
+    def end(self, text: str) -> int | None:
+        """Where the bracket is closed; None while that is not to be seen."""
+        while found := self._NEXT.search(text, self._position):
+            character = found[0]
+            self._position = found.end()
+            if character == "\\":
+                if found.end() >= len(text):
+                    self._position = found.start()
+                    return None
+                self._position += 1
+            elif self._quote:
+                if character == self._quote:
+                    self._quote = ""
+            elif character in "\"'":
+                self._quote = character
+            elif character in "([{":
+                self._depth += 1
+            else:
+                self._depth -= 1
+                if self._depth == 0:
+                    return found.end()
+        self._position = len(text)
+        return None

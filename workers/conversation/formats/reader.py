@@ -10,9 +10,10 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from .description import Calls, Parameter, Syntax
+from .growing import Growing, Impossible, Wait
 from .loose import LooseScan, load_loose
 from .offered import Offered
-from .python import read_call
+from .python import Brackets, read_call
 from .said import Call
 from .values import NotAValue, Scan, carried, load
 
@@ -24,18 +25,13 @@ LONGEST = 1 << 20
 
 _IDENTIFIER = re.compile(r"[^\W\d][\w.\-]*")
 
-Wait = Generator[None, None, None]
 
-
-class Impossible(Exception):
-    """What stands there is no call."""
-
-
-class CallReader:
+class CallReader(Growing):
     """One attempt to read calls. Whoever made it adds text, and asks what was found."""
 
     def __init__(self, calls: Calls, offered: Offered, text: str, *, within: bool) -> None:
         """`text` begins with the marker of the section, or `within` it with that of a call."""
+        super().__init__()
         self._calls = calls
         self._offered = offered
         self._open = _chunks(calls.each.start)
@@ -46,10 +42,7 @@ class CallReader:
         after = {*self._ends, *_chunks(calls.section.end), *_chunks(calls.separator)}
         after |= {"]", ","} if calls.listed else set()
         self._after = sorted(after, key=lambda literal: (-len(literal), literal))
-        self._text = ""
         self._waiting = text
-        self._position = 0
-        self._ended = False
         self._steps = self._run()
         self.found: list[Call] = []
         self.body = 0
@@ -143,49 +136,6 @@ class CallReader:
         return bool(rest) and any(literal.startswith(rest) for literal in self._after)
 
     # What every syntax needs
-
-    def _peek(self) -> Generator[None, None, str]:
-        """The next character that is not white space; empty at the end."""
-        while True:
-            while self._position < len(self._text) and self._text[self._position].isspace():
-                self._position += 1
-            if self._position < len(self._text) or self._ended:
-                return self._text[self._position : self._position + 1]
-            yield
-
-    def _skip(self, literal: str) -> Generator[None, None, bool]:
-        """Passes a text, and white space before it; whether it stood there."""
-        start = self._position
-        yield from self._peek()
-        while True:
-            rest = self._text[self._position : self._position + len(literal)]
-            if rest == literal:
-                self._position += len(literal)
-                return True
-            if self._ended or not literal.startswith(rest):
-                self._position = start
-                return False
-            yield
-
-    def _until(self, stops: Sequence[str], limit: int) -> Generator[None, None, str]:
-        """The text up to the first of `stops`, which is not passed. Raises `Impossible`."""
-        start = searched = self._position
-        longest = max(map(len, stops))
-        while True:
-            found = [at for stop in stops if (at := self._text.find(stop, searched)) >= 0]
-            searched = max(start, len(self._text) - longest)
-            if found:
-                # One that is cut off may begin before one that is whole.
-                end = min(found)
-                if self._ended or end + longest <= len(self._text):
-                    if end - start > limit:
-                        raise Impossible
-                    self._position = end
-                    return self._text[start:end]
-                searched = start
-            elif self._ended or len(self._text) - start > limit + longest:
-                raise Impossible
-            yield
 
     def _arguments(self) -> Generator[None, None, dict[str, Any]]:
         """An object, from its first bracket on. Raises `Impossible`."""
@@ -308,12 +258,6 @@ class CallReader:
                 return text
             yield from self._more()
 
-    def _more(self) -> Wait:
-        """Waits for more text. Raises `Impossible` at the end."""
-        if self._ended:
-            raise Impossible
-        yield
-
     def _call_in(self, value: Any) -> Call:
         calls = self._calls
         if not isinstance(value, dict):
@@ -410,14 +354,6 @@ class CallReader:
                 raise Impossible
             return self._call(name, arguments, id)
 
-    def _all(self, chunks: Sequence[str]) -> Generator[None, None, bool]:
-        start = self._position
-        for chunk in chunks:
-            if not (yield from self._skip(chunk)):
-                self._position = start
-                return False
-        return bool(chunks)
-
     def _argument(
         self, tool: str, parameter: Parameter, follow: Sequence[Sequence[str]]
     ) -> Generator[None, None, tuple[str, Any]]:
@@ -493,7 +429,7 @@ class CallReader:
             raise Impossible
         if not self._bare:
             self.body = self.body or start
-        scan = _Brackets(behind)
+        scan = Brackets(behind)
         while (end := scan.end(self._text)) is None:
             if self._ended:
                 raise Impossible
@@ -507,40 +443,6 @@ class CallReader:
 
 
 _ENDLESS = 1 << 30
-
-
-class _Brackets:
-    """Finds the bracket that closes the one at a position, in Python's syntax."""
-
-    _NEXT = re.compile(r"[\"'()\[\]{}\\]")
-
-    def __init__(self, position: int) -> None:
-        self._position = position
-        self._depth = 0
-        self._quote = ""
-
-    def end(self, text: str) -> int | None:
-        while found := self._NEXT.search(text, self._position):
-            character = found[0]
-            self._position = found.end()
-            if character == "\\":
-                if found.end() >= len(text):
-                    self._position = found.start()
-                    return None
-                self._position += 1
-            elif self._quote:
-                if character == self._quote:
-                    self._quote = ""
-            elif character in "\"'":
-                self._quote = character
-            elif character in "([{":
-                self._depth += 1
-            else:
-                self._depth -= 1
-                if self._depth == 0:
-                    return found.end()
-        self._position = len(text)
-        return None
 
 
 def _chunks(text: str) -> list[str]:

@@ -11,8 +11,11 @@ from .probing import ANSWERED, CONTENT, FIRST, THOUGHT, Probing, common_start
 _PAIR = re.compile(r"<([^<>/\s|]{1,60})>\s{0,9}</\1>")
 _PHRASE = re.compile(r"\bafter ['\"]([^'\"\n]{3,60}:)['\"]")
 _OPPOSITES = (
-    *(("START", "END"), ("start", "end"), ("begin", "end"), ("BEGIN", "END")),
-    *(("<|open|>", "<|close|>"),),
+    ("START", "END"),
+    ("start", "end"),
+    ("begin", "end"),
+    ("BEGIN", "END"),
+    ("<|open|>", "<|close|>"),
 )
 _EMPTY = re.compile(
     rf"(?P<start>{ANSWERED.pattern})(?P<word>(?:[a-z]{{1,30}}\s*)?)\s*(?P<end>{ANSWERED.pattern})\s*\Z"
