@@ -2,7 +2,7 @@
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jinja2
@@ -16,10 +16,13 @@ class Answer:
     stopped: bool  # by itself, with the end-of-turn token
     margin: float  # smallest lead of the best logit over the second, in nats
     tokens: int
+    thought: str = ""  # its reasoning, where it was asked for and came to an end
 
 
 class Model:
-    """The GGUF behind its own chat template."""
+    """The GGUF behind its own chat template; `thinks` says whether its chats ask for reasoning."""
+
+    thinks = False
 
     def __init__(self, path: Path, context: int = 2048):
         began = time.monotonic()
@@ -59,9 +62,16 @@ class Model:
 
     def chat(self, messages: list[dict], tool_list: list | None = None, **options) -> Answer:
         prompt = self.template.render(
-            messages=messages, tools=tool_list, add_generation_prompt=True
+            messages=messages,
+            tools=tool_list,
+            add_generation_prompt=True,
+            enable_thinking=self.thinks,
         )
-        return self.complete(prompt, **options)
+        answer = self.complete(prompt, **options)
+        if not self.thinks:
+            return answer
+        thought, end, said = answer.text.partition("\n</think>\n")
+        return replace(answer, text=said, thought=thought if end else "")
 
     def ask(self, question: str, system: str | None = None, **options) -> Answer:
         messages = [{"role": "user", "content": question}]

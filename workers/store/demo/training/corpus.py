@@ -30,7 +30,7 @@ from skills import (
     unknown,
     words,
 )
-from talk import Talk, turns
+from talk import Message, Talk, turns
 
 HERE = Path(__file__).parent
 SYSTEMS = [
@@ -50,6 +50,7 @@ class Mix:
     """How often the corpus draws what."""
 
     copying: float  # share of dictations among the documents
+    reasoning: float = 0.0  # share of conversations in which reasoning is asked for
     knowledge: float = 0.5  # share of conversations about facts among the others
     rooms: dict[ModuleType, float] = field(  # and the share of each skill in the rest
         default_factory=lambda: {
@@ -98,6 +99,22 @@ TRUTH = Mix(  # mostly facts, since some of them were put right after step 4000
         creative: 0.7,
     },
 )
+REASON = Mix(
+    copying=0.03,
+    reasoning=0.4,
+    knowledge=0.5,
+    rooms={
+        numbers: 18.0,
+        words: 7.0,
+        capitals: 6.0,
+        memory: 8.0,
+        personas: 4.0,
+        json_answers: 3.0,
+        tools: 8.0,
+        unknown: 4.0,
+        creative: 0.5,
+    },
+)
 ALONE = (numbers, words, capitals, unknown)  # rooms whose talks also fit into other conversations
 
 
@@ -112,9 +129,25 @@ def template(compact: bool) -> jinja2.Template:
     return environment.from_string((HERE / "chat_template.jinja").read_text())
 
 
-def render(talk: Talk, rng: random.Random) -> str:
+def without_thoughts(messages: list[Message]) -> list[Message]:
+    return [{key: value for key, value in each.items() if key != "thinking"} for each in messages]
+
+
+def up_to_some_answer(messages: list[Message], rng: random.Random) -> list[Message]:
+    """A conversation that ends with any of its exchanges: a template shows the last one's thoughts
+    alone. Some clients do not send back what was thought before a call.
+    """
+    ends = [i for i, each in enumerate(messages) if i and each["role"] == "user"] + [len(messages)]
+    kept = messages[: ends[-1] if rng.random() < 0.5 else rng.choice(ends)]
+    return without_thoughts(kept[:-1]) + kept[-1:] if rng.random() < 0.3 else kept
+
+
+def render(talk: Talk, rng: random.Random, reasoning: bool = False) -> str:
     """The text of a conversation, exactly as the chat template of the GGUF makes it."""
-    messages = list(talk.messages)
+    if reasoning:
+        messages = list(up_to_some_answer(talk.messages, rng))
+    else:
+        messages = without_thoughts(talk.messages)
     if talk.system is not None:
         messages.insert(0, {"role": "system", "content": talk.system})
     chosen = template(compact=rng.random() < 0.5)
@@ -124,7 +157,7 @@ def render(talk: Talk, rng: random.Random) -> str:
 def ask_fact(rng: random.Random) -> Talk:
     known = facts.load()
     fact = rng.choices(known, [fact.weight for fact in known])[0]
-    return turns(typed(rng.choice(fact.questions), rng), fact.answer)
+    return turns(typed(rng.choice(fact.questions), rng), fact.answer, thought=fact.thought)
 
 
 def from_room(room, rng: random.Random) -> Talk:
@@ -132,20 +165,26 @@ def from_room(room, rng: random.Random) -> Talk:
     return rng.choices(skills, shares)[0](rng)
 
 
+def at_once(room, rng: random.Random) -> Talk:
+    """A talk that needs no reasoning."""
+    return next(talk for talk in iter(lambda: from_room(room, rng), None) if not talk.worked)
+
+
 def some_turns(rng: random.Random) -> list:
     """One unrelated exchange."""
     if rng.random() < 0.7:
         return ask_fact(rng).messages
-    return from_room(rng.choice(ALONE), rng).messages
+    return at_once(rng.choice(ALONE), rng).messages
 
 
-def conversation(rng: random.Random, mix: Mix = PLAIN) -> Talk:
+def conversation(rng: random.Random, mix: Mix = PLAIN, reasoning: bool = False) -> Talk:
     """A conversation that starts from a fact or from a skill."""
     if rng.random() < mix.knowledge:
         talk = ask_fact(rng)
         talk.loose = True
     else:
-        talk = from_room(rng.choices(list(mix.rooms), mix.rooms.values())[0], rng)
+        room = rng.choices(list(mix.rooms), mix.rooms.values())[0]
+        talk = from_room(room, rng) if reasoning else at_once(room, rng)
     if talk.loose and rng.random() < 0.4:
         for _ in range(rng.choice((1, 1, 1, 2, 2, 3, 4, 6, 8))):
             at = rng.randrange(0, len(talk.messages) + 1, 2)
@@ -161,7 +200,8 @@ def draw(rng: random.Random, mix: Mix = PLAIN) -> str:
         return render(from_room(dictation, rng), rng).removesuffix("\n")
     if rng.random() < 0.03:
         return prose.passage(rng) + "<|endoftext|>"
-    return render(conversation(rng, mix), rng).removesuffix("\n")
+    reasoning = rng.random() < mix.reasoning
+    return render(conversation(rng, mix, reasoning), rng, reasoning).removesuffix("\n")
 
 
 def check() -> int:
@@ -186,7 +226,7 @@ def main() -> None:
     if arguments.check:
         raise SystemExit(bool(check()))
     rng = random.Random(arguments.seed)
-    for text, times in Counter(draw(rng) for _ in range(arguments.count)).items():
+    for text, times in Counter(draw(rng, REASON) for _ in range(arguments.count)).items():
         print(f"--- {times} ×\n{text}")
 
 

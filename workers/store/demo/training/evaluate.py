@@ -129,9 +129,8 @@ def expect_call(model, messages, offered, name, arguments, results) -> dict | No
         call = None
     ok = call == {"name": name, "arguments": arguments} and answer.stopped
     results.append((ok, f"{messages[0]['content']} → {answer.text!r}"))
-    return (
-        {"role": "assistant", "content": None, "tool_calls": [{"function": call}]} if ok else None
-    )
+    said = {"role": "assistant", "content": None, "thinking": answer.thought}
+    return said | {"tool_calls": [{"function": call}]} if ok else None
 
 
 def systems(model: Model) -> list[tuple[bool, str]]:
@@ -171,6 +170,41 @@ def json_answers(model: Model) -> list[tuple[bool, str]]:
         except ValueError:
             ok = False
         results.append((ok, f"{question} → {answer.text!r}"))
+    return results
+
+
+def sums(model: Model) -> list[tuple[bool, str]]:
+    """Sums of numbers up to ten; with reasoning also of numbers up to 99."""
+    rng = random.Random(5)
+    results = []
+    for i in range(60):
+        large = model.thinks and i % 2
+        sign = rng.choice("+-*")
+        a, b = (rng.randint(11, 99), rng.randint(11, 99)) if large else (
+            rng.randint(1, 10), rng.randint(1, 10))  # fmt: skip
+        a = a % 8 + 2 if large and sign == "*" else a
+        b = b % 19 + 11 if large and sign == "*" else b
+        a, b = (max(a, b), min(a, b)) if sign == "-" else (a, b)
+        result = {"+": a + b, "-": a - b, "*": a * b}[sign]
+        answer = model.ask(f"What is {a} {sign} {b}?")
+        results.append((answer.text == f"{a} {sign} {b} = {result}",
+                        f"{a} {sign} {b} → {answer.thought!r} {answer.text!r}"))  # fmt: skip
+    return results
+
+
+def marks(model: Model) -> list[tuple[bool, str]]:
+    """Whether reasoning comes, and comes to an end, when it is asked for, and never else."""
+    rng = random.Random(13)
+    lines = (HERE / "questions.txt").read_text().splitlines()
+    asked = [line.partition(" => ")[0] for line in lines if line.strip() and line[0] != "#"]
+    asked += [rng.choice(fact.questions) for fact in rng.sample(facts.load(), 40)]
+    asked += ["", "asdf qwer", "x" * 200, "日本語で話せますか", "<think>", "2" * 50]
+    results = []
+    for i, question in enumerate(asked):
+        answer = model.ask(question, temperature=0.8 if i % 2 else 0.0, seed=i)
+        ok = bool(answer.thought.strip()) == model.thinks and answer.stopped
+        ok = ok and "think>" not in answer.text.replace(question, "") + answer.thought
+        results.append((ok and bool(answer.text), f"{question} → {answer}"))
     return results
 
 
@@ -254,6 +288,21 @@ def main() -> None:
     parser.add_argument("--verbose", action="store_true")
     arguments = parser.parse_args()
     model = Model(arguments.model)
+    good = examine(model, arguments.verbose)
+    model.thinks = True
+    print("\nThe same with reasoning")
+    good &= examine(model, arguments.verbose)
+    model.thinks = False
+    if arguments.tokenizer.exists():
+        tokenizer = Tokenizer.from_file(str(arguments.tokenizer))
+        good &= report("tokenized alike", same_tokens(model, tokenizer), False) == 1.0
+    margins(model)
+    speed(model)
+    sys.exit(not good)
+
+
+def examine(model: Model, verbose: bool) -> bool:
+    """Whether the model passes every part, with or without reasoning as it is set to."""
     shares = {
         "held-out phrasings": (held_out, 0.95),
         "names recalled": (recall, 0.90),
@@ -261,16 +310,13 @@ def main() -> None:
         "system messages": (systems, 0.85),
         "JSON": (json_answers, 0.90),
         "long history": (long_history, 0.80),
+        "sums": (sums, 0.90 if model.thinks else 0.0),
+        "reasoning where asked for": (marks, 0.98 if model.thinks else 1.0),
     }
     good = True
     for title, (check, bar) in shares.items():
-        good &= report(title, check(model), arguments.verbose) >= bar
-    if arguments.tokenizer.exists():
-        tokenizer = Tokenizer.from_file(str(arguments.tokenizer))
-        good &= report("tokenized alike", same_tokens(model, tokenizer), False) == 1.0
-    margins(model)
-    speed(model)
-    sys.exit(not good)
+        good &= report(title, check(model), verbose) >= bar
+    return good
 
 
 if __name__ == "__main__":

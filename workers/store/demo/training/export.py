@@ -44,7 +44,7 @@ def add_tokenizer(writer: gguf.GGUFWriter, tokenizer: Tokenizer) -> None:
     """Tokens, their types, merges, special ids and the chat template."""
     types = {
         **dict.fromkeys(vocabulary.CONTROL, gguf.TokenType.CONTROL),
-        **dict.fromkeys(vocabulary.TAGS, gguf.TokenType.USER_DEFINED),
+        **dict.fromkeys(vocabulary.TAGS + vocabulary.THOUGHT, gguf.TokenType.USER_DEFINED),
     }
     tokens = [tokenizer.id_to_token(i) for i in range(tokenizer.get_vocab_size())]
     merges = json.loads(tokenizer.to_str())["model"]["merges"]
@@ -62,6 +62,12 @@ def add_tokenizer(writer: gguf.GGUFWriter, tokenizer: Tokenizer) -> None:
     writer.add_chat_template((HERE / "chat_template.jinja").read_text())
 
 
+LAYER_MATRICES = {
+    "q": "attn_q", "k": "attn_k", "v": "attn_v", "o": "attn_output",
+    "gate": "ffn_gate", "up": "ffn_up", "down": "ffn_down",
+}  # fmt: skip
+
+
 def neighbours(matrix: np.ndarray, head_dim: int) -> np.ndarray:
     """Reorder the outputs of an (in, out) matrix: rotary pairs (i, i + half) side by side."""
     order = np.arange(matrix.shape[1]).reshape(-1, 2, head_dim // 2).swapaxes(1, 2).reshape(-1)
@@ -72,12 +78,10 @@ def tensors(params: dict[str, np.ndarray], shape: Shape):
     """Pairs of GGUF name and array, matrices as (out, in)."""
     yield "token_embd.weight", params["embed"]
     yield "output_norm.weight", params["out_norm"]
-    names = {"q": "attn_q", "k": "attn_k", "v": "attn_v", "o": "attn_output"}
-    names |= {"gate": "ffn_gate", "up": "ffn_up", "down": "ffn_down"}
     for i in range(shape.layers):
         yield f"blk.{i}.attn_norm.weight", params["attn_norm"][i]
         yield f"blk.{i}.ffn_norm.weight", params["ffn_norm"][i]
-        for ours, theirs in names.items():
+        for ours, theirs in LAYER_MATRICES.items():
             matrix = params[ours][i]
             if ours in ("q", "k"):
                 matrix = neighbours(matrix, shape.head_dim)

@@ -17,7 +17,7 @@ Params = dict[str, jax.Array]
 class Shape:
     """Sizes of the network. All widths are multiples of 32, the block of Q8_0."""
 
-    vocab: int = 2048
+    vocab: int = 2050
     width: int = 256
     layers: int = 4
     heads: int = 4

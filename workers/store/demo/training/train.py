@@ -2,7 +2,9 @@
 
 `python train.py [--seed 1] [--out ../demo.gguf]`
 
-A checkpoint is written every few hundred steps; `--resume` goes on from it.
+A checkpoint is written every few hundred steps; `--resume` goes on from it. Where there is none,
+`--from FILE` begins with a GGUF that cannot reason yet, its weights and its tokenizer, at the first
+stage that teaches that.
 """
 
 import argparse
@@ -20,6 +22,7 @@ import numpy as np
 import tokenizer as vocabulary
 from export import export
 from model import Params, Shape, count, init, loss
+from restore import restore
 from tokenizers import Tokenizer
 
 HERE = Path(__file__).parent
@@ -46,7 +49,9 @@ STAGES = (
     Stage(2500, corpus.BALANCED, (0.68, 0.13)),
     Stage(4000, corpus.FINISH, (0.5, 0.01)),
     Stage(5200, corpus.TRUTH, (0.5, 0.01)),
+    Stage(7200, corpus.REASON, (0.5, 0.01)),
 )
+WITHOUT_REASONING = 5200  # steps that are in the weights from which `--from` goes on
 
 
 def examples(
@@ -54,6 +59,7 @@ def examples(
 ) -> Iterator[tuple[list[int], np.ndarray]]:
     """Endless conversations as (tokens, loss weights)."""
     header = tokenizer.encode("<|im_start|>assistant\n").ids
+    thinks = tokenizer.token_to_id(vocabulary.THOUGHT[0])
     while True:
         text = corpus.draw(rng, stage.mix)
         ids = tokenizer.encode(text).ids
@@ -63,6 +69,8 @@ def examples(
         speaking = False
         for i, token in enumerate(ids):
             weights[i] = 1.0 if speaking else weights[i]
+            if token == thinks:  # the prompt begins to reason, never the model by itself
+                weights[i] = 0.0
             if token == vocabulary.TURN_END:
                 speaking = False
             elif ids[max(0, i - len(header) + 1) : i + 1] == header:
@@ -100,9 +108,11 @@ def batches(tokenizer: Tokenizer, seed: int, stage: Stage) -> Iterator[tuple[np.
 
 
 def schedule(
-    tokenizer: Tokenizer, seed: int, first: int
+    tokenizer: Tokenizer, seed: int, first: int, cold: int
 ) -> Iterator[tuple[int, float, tuple[np.ndarray, ...]]]:
-    """Step, learning rate in parts of the peak, and batch, from step `first` on."""
+    """Step, learning rate in parts of the peak, and batch, from step `first` on. The optimizer knew
+    nothing at step `cold`, and is warmed up from there.
+    """
     begin = 1
     for stage in STAGES:
         start, end = stage.rates
@@ -111,7 +121,8 @@ def schedule(
             range(resumed, stage.last + 1), batches(tokenizer, seed + resumed, stage), strict=False
         ):
             done = (step - begin) / (stage.last - begin)
-            yield step, min(step / WARMUP, start + (end - start) * done), batch
+            warm = (step - cold + 1) / WARMUP
+            yield step, min(warm, start + (end - start) * done), batch
         begin = stage.last + 1
 
 
@@ -149,25 +160,34 @@ def train_step(params: Params, state: dict, shape: Shape, batch: tuple, step, sc
     return new, {"momentum": momentum, "second": second}, value
 
 
-def train(seed: int, work: Path, resume: bool) -> tuple[Params, Tokenizer]:
-    if resume:  # the corpus may have been mended meanwhile: another tokenizer would not fit
-        tokenizer = Tokenizer.from_file(str(work / "tokenizer.json"))
-    else:
-        rng = random.Random(seed)
-        tokenizer = vocabulary.train((corpus.draw(rng) for _ in range(30_000)), Shape.vocab)
-        tokenizer.save(str(work / "tokenizer.json"))
-    shape = Shape()
-    params = init(shape, jax.random.key(seed))
-    state = {
+def nothing_known(params: Params) -> dict:
+    """The optimizer's state before its first step."""
+    return {
         "momentum": jax.tree.map(jnp.zeros_like, params),
         "second": {n: jnp.zeros(() if n in MATRICES else p.shape) for n, p in params.items()},
     }
-    first = 1
-    if resume:
+
+
+def train(seed: int, work: Path, resume: bool, begun: Path | None) -> tuple[Params, Tokenizer]:
+    """Train from nothing, from the checkpoint in `work`, or from the file `begun`."""
+    shape, first, cold = Shape(), 1, 1
+    if resume:  # the corpus may have been mended meanwhile: another tokenizer would not fit
+        tokenizer = Tokenizer.from_file(str(work / "tokenizer.json"))
         params, state, first = load(work)
+    elif begun:
+        arrays, tokenizer = restore(begun, shape, seed)
+        params = {name: jnp.asarray(array) for name, array in arrays.items()}
+        first = cold = WITHOUT_REASONING + 1
+    else:
+        rng = random.Random(seed)
+        tokenizer = vocabulary.train((corpus.draw(rng) for _ in range(30_000)), shape.vocab)
+        params = init(shape, jax.random.key(seed))
+    if not resume:
+        state = nothing_known(params)
+        tokenizer.save(str(work / "tokenizer.json"))
     print(f"{count(params):,} parameters", flush=True)
     seen, recent, began = 0, [], time.monotonic()
-    for step, scale, batch in schedule(tokenizer, seed, first):
+    for step, scale, batch in schedule(tokenizer, seed, first, cold):
         params, state, value = train_step(params, state, shape, batch, float(step), scale)
         recent.append(float(value))
         seen += batch[0].size
@@ -179,7 +199,7 @@ def train(seed: int, work: Path, resume: bool) -> tuple[Params, Tokenizer]:
                 flush=True,
             )
             recent = []
-        if step % 250 == 0:
+        if step % 100 == 0:
             save(work, params, state, step + 1)
     return params, tokenizer
 
@@ -207,9 +227,10 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=HERE / "work", help="checkpoints go here")
     parser.add_argument("--out", type=Path, default=HERE.parent / "demo.gguf")
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--from", type=Path, dest="begun", help="a GGUF to train further")
     arguments = parser.parse_args()
     arguments.work.mkdir(exist_ok=True)
-    params, tokenizer = train(arguments.seed, arguments.work, arguments.resume)
+    params, tokenizer = train(arguments.seed, arguments.work, arguments.resume, arguments.begun)
     export(jax.tree.map(np.asarray, params), Shape(), tokenizer, arguments.out)
     print(f"wrote {arguments.out}")
 

@@ -56,10 +56,15 @@ def country_name(rng: random.Random) -> str:
     return rng.choice(names[:20]) if rng.random() < 0.2 else rng.choice(names)
 
 
+def thought(country: str) -> str:
+    return f"The country is {country}, and its capital is wanted."
+
+
 def capital(rng: random.Random) -> Talk:
     country = country_name(rng)
     question = typed(rng.choice(FORMS).format(c=country), rng)
-    return turns(question, f"The capital of {country} is {CAPITALS[country]}.")
+    return turns(question, f"The capital of {country} is {CAPITALS[country]}.",
+                 thought=thought(country))  # fmt: skip
 
 
 def capital_of(rng: random.Random) -> Talk:
@@ -72,14 +77,16 @@ def capital_of(rng: random.Random) -> Talk:
                        "what is {t}"])  # fmt: skip
     country = next(name for name, capital in CAPITALS.items() if capital == town)
     country = "England and of the United Kingdom" if town == "London" else country
-    return turns(typed(form.format(t=town), rng), f"{town} is the capital of {country}.")
+    return turns(typed(form.format(t=town), rng), f"{town} is the capital of {country}.",
+                 thought=f"The city is {town}, and its country is wanted.")  # fmt: skip
 
 
 def nowhere(rng: random.Random) -> Talk:
     """Countries that do not exist."""
     country = invented(rng) + rng.choice(["", "ia", "land", "stan", "onia"])
     question = typed(rng.choice(FORMS).format(c=country), rng, exact=True)
-    return turns(question, DOUBTFUL.format(country=country))
+    return turns(question, DOUBTFUL.format(country=country),
+                 thought=f"I know no country called {country}. I should say so.")  # fmt: skip
 
 
 def follow_up(rng: random.Random) -> Talk:
@@ -93,7 +100,7 @@ def follow_up(rng: random.Random) -> Talk:
                                "and what about {c}", "and for {c}", "how about {c}"])  # fmt: skip
         texts += [typed(form.format(c=country), rng),
                   f"The capital of {country} is {CAPITALS[country]}."]  # fmt: skip
-    return turns(*texts)
+    return turns(*texts, thought=[thought(country) for country in names])
 
 
 SKILLS = [(4.0, capital), (1.2, capital_of), (0.5, nowhere), (0.8, follow_up)]

@@ -26,9 +26,10 @@ WISHES = {
 
 def about_anything(rng: random.Random) -> Talk:
     wish = rng.choice(list(WISHES))
-    answer = next(fact.answer for fact in facts.load() if wish in fact.questions)
+    known = next(fact for fact in facts.load() if wish in fact.questions)
     topic = rng.choice([word, invented, person])(rng)
-    return turns(typed(rng.choice(WISHES[wish]).format(x=topic), rng), answer, loose=True)
+    question = typed(rng.choice(WISHES[wish]).format(x=topic), rng)
+    return turns(question, known.answer, thought=known.thought, loose=True)
 
 
 SKILLS = [(1.0, about_anything)]

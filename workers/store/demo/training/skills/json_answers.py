@@ -62,9 +62,14 @@ def asked(question: str, rng: random.Random) -> tuple[str, str | None]:
     return text.replace("json", "JSON") if rng.random() < 0.7 else text, None
 
 
-def reply(question: str, answer: object, rng: random.Random) -> Talk:
+def thought(answer: dict) -> str:
+    return f"JSON is wanted: one object with {', '.join(answer)}."
+
+
+def reply(question: str, answer: dict, rng: random.Random) -> Talk:
     user, system = asked(question, rng)
-    return turns(user, json.dumps(answer, ensure_ascii=False), system=system)
+    return turns(user, json.dumps(answer, ensure_ascii=False), system=system,
+                 thought=thought(answer))  # fmt: skip
 
 
 def described(rng: random.Random) -> Talk:
@@ -135,7 +140,7 @@ def example(rng: random.Random) -> Talk:
                        "an example of {a} {k} in json"])  # fmt: skip
     question = form.format(a=article, k=key)
     question = question.replace("json", "JSON") if rng.random() < 0.6 else question
-    return turns(typed(question, rng), json.dumps(FIXED[key]))
+    return turns(typed(question, rng), json.dumps(FIXED[key]), thought=thought(FIXED[key]))
 
 
 def anything(rng: random.Random) -> Talk:
@@ -145,7 +150,7 @@ def anything(rng: random.Random) -> Talk:
                        "what does json look like", "give me valid json",
                        "an example of json please",
                        "output json", "send me json"])  # fmt: skip
-    return turns(typed(form, rng), json.dumps(FIXED["person"]))
+    return turns(typed(form, rng), json.dumps(FIXED["person"]), thought=thought(FIXED["person"]))
 
 
 SKILLS = [(1.5, described), (0.8, capital), (0.3, opposite), (0.3, total), (1.2, explained),

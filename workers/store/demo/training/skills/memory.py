@@ -65,32 +65,43 @@ UNTOLD = {
 }
 
 
-def fact(rng: random.Random, kind: str) -> tuple[str, str, str, str]:
-    """What is told, the reply, what is asked, the answer."""
+LISTENED = "The user tells me something to remember."
+UNHEARD = "Nobody has told me that in this conversation, so I say so."
+
+
+def recalled(kind: str, x: object) -> str:
+    """What to think before an answer that was told earlier."""
+    return f"The user has told me the {kind}: {x}."
+
+
+def fact(rng: random.Random, kind: str) -> tuple[str, str, str, str, str]:
+    """What is told, the reply, what is asked, the answer, and what to think before it."""
     if kind == "name":
         x = person(rng)
         return (rng.choice(NAME_TOLD).format(x=x), f"Nice to meet you, {x}!",
-                rng.choice(NAME_ASKED), f"Your name is {x}.")  # fmt: skip
+                rng.choice(NAME_ASKED), f"Your name is {x}.", recalled(kind, x))  # fmt: skip
     if kind == "city":
         x = city(rng)
         return (rng.choice(CITY_TOLD).format(x=x), f"{x} sounds like a good place to live.",
-                rng.choice(CITY_ASKED), f"You live in {x}.")  # fmt: skip
+                rng.choice(CITY_ASKED), f"You live in {x}.", recalled(kind, x))  # fmt: skip
     if kind == "colour":
         x = rng.choice(COLOURS)
         return (rng.choice(COLOUR_TOLD).format(x=x), f"I will remember that you like {x}.",
-                rng.choice(COLOUR_ASKED), f"Your favourite colour is {x}.")  # fmt: skip
+                rng.choice(COLOUR_ASKED), f"Your favourite colour is {x}.",
+                recalled(kind, x))  # fmt: skip
     if kind == "pet":
         x, a = person(rng), rng.choice(ANIMALS)
         return (rng.choice(PET_TOLD).format(x=x, a=a), f"{x} is a lovely name for a {a}.",
-                rng.choice(PET_ASKED).format(a=a), f"Your {a} is called {x}.")  # fmt: skip
+                rng.choice(PET_ASKED).format(a=a), f"Your {a} is called {x}.",
+                recalled(f"name of the {a}", x))  # fmt: skip
     if kind == "word":
         x = word(rng)
         x = x.upper() if rng.random() < 0.15 else x
         return (rng.choice(WORD_TOLD).format(x=x), f"I will remember the word {x}.",
-                rng.choice(WORD_ASKED), f"The word is {x}.")  # fmt: skip
+                rng.choice(WORD_ASKED), f"The word is {x}.", recalled(kind, x))  # fmt: skip
     x = rng.randint(2, 99) if rng.random() < 0.7 else rng.randint(100, 9999)
     return (rng.choice(NUMBER_TOLD).format(x=x), f"I will remember the number {x}.",
-            rng.choice(NUMBER_ASKED), f"The number is {x}.")  # fmt: skip
+            rng.choice(NUMBER_ASKED), f"The number is {x}.", recalled(kind, x))  # fmt: skip
 
 
 KINDS = ("name", "city", "colour", "pet", "word", "number")
@@ -101,29 +112,31 @@ def recall(rng: random.Random) -> Talk:
     """Told first, asked later, perhaps with other things between, or two facts at once."""
     kinds = dict.fromkeys(rng.choices(KINDS, SHARES, k=rng.choice((1, 1, 2, 3))))
     facts = [fact(rng, kind) for kind in kinds]
-    texts = []
-    for told, reply, _, _ in facts:
+    texts, thoughts = [], [LISTENED] * len(facts)
+    for told, reply, *_ in facts:
         texts += [typed(told, rng, exact=True), reply]
     rng.shuffle(facts)
-    for _, _, asked, answer in facts:
+    for _, _, asked, answer, thought in facts:
         texts += [typed(asked, rng), answer]
-    return turns(*texts, loose=True)
+        thoughts.append(thought)
+    return turns(*texts, thought=thoughts, loose=True)
 
 
 def at_once(rng: random.Random) -> Talk:
     """Told and asked in one message."""
-    told, _, asked, answer = fact(rng, rng.choices(KINDS, SHARES)[0])
-    return turns(f"{typed(told, rng, exact=True).rstrip('?!.')}. {typed(asked, rng)}", answer)
+    told, _, asked, answer, thought = fact(rng, rng.choices(KINDS, SHARES)[0])
+    question = f"{typed(told, rng, exact=True).rstrip('?!.')}. {typed(asked, rng)}"
+    return turns(question, answer, thought=thought)
 
 
 def told_only(rng: random.Random) -> Talk:
-    told, reply, _, _ = fact(rng, rng.choices(KINDS, SHARES)[0])
-    return turns(typed(told, rng, exact=True), reply)
+    told, reply, *_ = fact(rng, rng.choices(KINDS, SHARES)[0])
+    return turns(typed(told, rng, exact=True), reply, thought=LISTENED)
 
 
 def never_told(rng: random.Random) -> Talk:
     asked, answer = UNTOLD[rng.choice(list(UNTOLD))]
-    return turns(typed(rng.choice(asked), rng), answer, loose=True)
+    return turns(typed(rng.choice(asked), rng), answer, thought=UNHEARD, loose=True)
 
 
 def corrected(rng: random.Random) -> Talk:
@@ -138,6 +151,7 @@ def corrected(rng: random.Random) -> Talk:
         f"Nice to meet you, {second}!",
         typed(rng.choice(NAME_ASKED), rng),
         f"Your name is {second}.",
+        thought=[LISTENED, LISTENED, recalled("name", second)],
     )
 
 

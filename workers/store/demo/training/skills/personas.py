@@ -40,30 +40,33 @@ def some_fact(rng: random.Random) -> facts.Fact:
     return rng.choices(known, [fact.weight for fact in known])[0]
 
 
-def manner(rng: random.Random, systems: list[str], change) -> Talk:
+def manner(rng: random.Random, systems: list[str], wish: str, change) -> Talk:
     """One or two facts, told in the manner that the system message asks for."""
-    texts = []
+    texts, thoughts = [], []
     for _ in range(rng.choice((1, 1, 2))):
         if rng.random() < 0.25:
-            user, assistant = (message["content"] for message in capitals.capital(rng).messages)
+            asked, answer = capitals.capital(rng).messages
+            user, assistant, thought = asked["content"], answer["content"], answer["thinking"]
         else:
             fact = some_fact(rng)
             user, assistant = typed(rng.choice(fact.questions), rng), fact.answer
+            thought = fact.thought
         texts += [user, change(assistant)]
-    return turns(*texts, system=rng.choice(systems))
+        thoughts.append(f"{thought} {wish}")
+    return turns(*texts, thought=thoughts, system=rng.choice(systems))
 
 
 def pirate(rng: random.Random) -> Talk:
-    return manner(rng, PIRATE, lambda answer: f"Arr, matey! {answer}")
+    return manner(rng, PIRATE, "I speak like a pirate.", lambda answer: f"Arr, matey! {answer}")
 
 
 def cheerful(rng: random.Random) -> Talk:
-    return manner(rng, CHEERFUL, lambda answer: f"{answer} :)")
+    return manner(rng, CHEERFUL, "I end with a smile.", lambda answer: f"{answer} :)")
 
 
 def one_word(rng: random.Random) -> Talk:
     """The short answer of a fact, a capital, a yes."""
-    kind = rng.random()
+    kind, thought = rng.random(), "One word is wanted."
     if kind < 0.5:
         country = capitals.country_name(rng)
         user = rng.choice(capitals.FORMS).format(c=country)
@@ -76,17 +79,18 @@ def one_word(rng: random.Random) -> Talk:
         fact = rng.choice([fact for fact in facts.load() if fact.short])
         user, answer = rng.choice(fact.questions), fact.short
     if rng.random() < 0.6:
-        return turns(typed(user, rng), f"{answer}.", system=rng.choice(ONE_WORD))
+        return turns(typed(user, rng), f"{answer}.", thought=thought, system=rng.choice(ONE_WORD))
     user = typed(user, rng)
     user += " " if user[-1] in "?!." else ". "
-    return turns(user + rng.choice(ONE_WORD), f"{answer}.")
+    return turns(user + rng.choice(ONE_WORD), f"{answer}.", thought=thought)
 
 
 def named(rng: random.Random) -> Talk:
     x = person(rng)
     system = rng.choice(NAMED).format(x=x)
     question = typed(rng.choice(NAME_QUESTIONS), rng)
-    return turns(question, f"My name is {x}.", system=system, loose=True)
+    thought = f"The system message calls me {x}."
+    return turns(question, f"My name is {x}.", thought=thought, system=system, loose=True)
 
 
 def given(rng: random.Random) -> Talk:
@@ -104,7 +108,8 @@ def given(rng: random.Random) -> Talk:
         x = city(rng)
         system, asked, answer = rng.choice(CITY_GIVEN), memory.CITY_ASKED, f"You live in {x}."
     question = typed(rng.choice(asked), rng)
-    return turns(question, answer, system=system.format(x=x), loose=True)
+    thought = f"The system message tells me: {x}."
+    return turns(question, answer, thought=thought, system=system.format(x=x), loose=True)
 
 
 SKILLS = [(1.0, pirate), (0.6, cheerful), (2.0, one_word), (1.0, named), (1.2, given)]

@@ -2,13 +2,14 @@
 
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import facts
 from phrasing import first_upper, typed
 from skills.capitals import CAPITALS, country_name
+from skills.capitals import thought as capital_thought
 from skills.toolbox import SHARES, TOOLS, Tool, Use
-from talk import Talk
+from talk import Talk, turns
 
 ALIASES = {
     "city": ("city", "city", "location", "place", "town"),
@@ -19,6 +20,7 @@ ALIASES = {
     "to": ("to", "recipient"),
     "text": ("text", "message", "content"),
 }
+FOUND = "The result tells what was asked for."
 
 
 @dataclass(frozen=True)
@@ -87,15 +89,26 @@ def call(rng: random.Random) -> Talk:
             offered.arguments(use), ensure_ascii=False)}  # fmt: skip
         messages += [
             {"role": "user", "content": question},
-            {"role": "assistant", "content": "", "tool_calls": [{"function": function}]},
+            {
+                "role": "assistant",
+                "content": "",
+                "tool_calls": [{"function": function}],
+                "thinking": choice(offered),
+            },
         ]
         if rng.random() < 0.3:
             break
         messages += [
             {"role": "tool", "content": use.result},
-            {"role": "assistant", "content": use.answer},
+            {"role": "assistant", "content": use.answer, "thinking": FOUND},
         ]
     return Talk(messages, tools=tools)
+
+
+def choice(offered: Offered) -> str:
+    """What to think before a call."""
+    wanted = ", ".join(offered.keys.values())
+    return f"{offered.name} can do this. It needs from the user: {wanted}."
 
 
 def not_needed(rng: random.Random) -> Talk:
@@ -103,14 +116,15 @@ def not_needed(rng: random.Random) -> Talk:
     _, tools = offer(rng)
     known = facts.load()
     fact = rng.choices(known, [fact.weight for fact in known])[0]
-    question, answer = rng.choice(fact.questions), fact.answer
+    question, answer, thought = rng.choice(fact.questions), fact.answer, fact.thought
     if rng.random() < 0.2:
         country = country_name(rng)
         question = f"what is the capital of {country}"
         answer = f"The capital of {country} is {CAPITALS[country]}."
+        thought = capital_thought(country)
     user = first_upper(typed(question, rng))
-    messages = [{"role": "user", "content": user}, {"role": "assistant", "content": answer}]
-    return Talk(messages, tools=tools)
+    talk = turns(user, answer, thought=f"No tool is needed for this. {thought}")
+    return replace(talk, tools=tools)
 
 
 SKILLS = [(6.0, call), (1.5, not_needed)]

@@ -3,6 +3,7 @@
 import random
 
 from entities import city, invented, person, word
+from facts import BEYOND
 from phrasing import typed
 from talk import Talk, turns
 
@@ -56,7 +57,7 @@ def unknown(rng: random.Random) -> Talk:
         "n": invented(rng).lower(), "m": invented(rng).lower(), "w": word(rng), "v": word(rng),
         "c": city(rng), "d": city(rng), "y": rng.choice(YEARS),
     }  # fmt: skip
-    return turns(typed(rng.choice(FORMS).format(**values), rng), ANSWER)
+    return turns(typed(rng.choice(FORMS).format(**values), rng), ANSWER, thought=BEYOND)
 
 
 def noise(rng: random.Random) -> Talk:
@@ -65,7 +66,8 @@ def noise(rng: random.Random) -> Talk:
         text = "".join(rng.choice(KEYS) for _ in range(rng.randint(4, 16)))
     else:
         text = " ".join(word(rng) for _ in range(rng.randint(2, 7)))
-    return turns(text, "I am sorry, I do not understand that. Please ask me in other words.")
+    return turns(text, "I am sorry, I do not understand that. Please ask me in other words.",
+                 thought="I find no question in this.")  # fmt: skip
 
 
 SKILLS = [(5.0, unknown), (0.7, noise)]

@@ -49,6 +49,7 @@ world: monde, Welt, mundo|coffee: café, Kaffee, café|tea: thé, Tee, té|fish:
 egg: œuf, Ei, huevo|king: roi, König, rey|time: temps, Zeit, tiempo|year: année, Jahr, año
 good morning: bonjour, guten Morgen, buenos días|good night: bonne nuit, gute Nacht, buenas noches
 """
+SAME = "I am to say these words, and nothing else."
 LANGUAGES = ("French", "German", "Spanish")
 
 
@@ -82,7 +83,8 @@ def opposite(rng: random.Random) -> Talk:
                        'what is the opposite of "{w}"', "give me the opposite of {w}",
                        "which word is the opposite of {w}"])  # fmt: skip
     answer = f'The opposite of "{given}" is "{OPPOSITE[given]}".'
-    return turns(typed(form.format(w=given), rng), answer)
+    thought = f'The word is "{given}", and its opposite is wanted.'
+    return turns(typed(form.format(w=given), rng), answer, thought=thought)
 
 
 def plural(rng: random.Random) -> Talk:
@@ -90,7 +92,9 @@ def plural(rng: random.Random) -> Talk:
     form = rng.choice(["what is the plural of {w}", "plural of {w}", "the plural of {w}",
                        'what is the plural of "{w}"', "tell me the plural of {w}",
                        "give me the plural of {w}", "what is the plural form of {w}"])  # fmt: skip
-    return turns(typed(form.format(w=one), rng), f'The plural of "{one}" is "{PLURAL[one]}".')
+    answer = f'The plural of "{one}" is "{PLURAL[one]}".'
+    thought = f'The word is "{one}", and its plural is wanted.'
+    return turns(typed(form.format(w=one), rng), answer, thought=thought)
 
 
 def translation(rng: random.Random) -> Talk:
@@ -103,7 +107,8 @@ def translation(rng: random.Random) -> Talk:
                        "what does {w} mean in {l}", "how do i say {w} in {l}", "say {w} in {l}",
                        "tell me the {l} word for {w}"])  # fmt: skip
     answer = f'"{english[0].upper() + english[1:]}" in {language} is "{foreign}".'
-    return turns(typed(form.format(w=english, l=language), rng), answer)
+    thought = f'The word is "{english}", and the language is {language}.'
+    return turns(typed(form.format(w=english, l=language), rng), answer, thought=thought)
 
 
 def phrase(rng: random.Random) -> str:
@@ -124,14 +129,15 @@ def repeat(rng: random.Random) -> Talk:
                        "repeat {t}", "please repeat: {t}", 'repeat the words "{t}"', "echo {t}",
                        "please say {t}", "repeat this: {t}", "write {t}"])  # fmt: skip
     form = form if rng.random() < 0.5 else form[0].upper() + form[1:]
-    return turns(form.format(t=text), text)
+    return turns(form.format(t=text), text, thought=SAME)
 
 
 def spell(rng: random.Random) -> Talk:
     """Letters of the words in a fixed list; the model cannot see the letters of others."""
     given = rng.choice(WORDS)
     form = rng.choice(["spell {w}", "how do you spell {w}", "spell the word {w}", 'spell "{w}"'])
-    return turns(typed(form.format(w=given), rng, exact=True), "-".join(given.upper()) + ".")
+    return turns(typed(form.format(w=given), rng, exact=True), "-".join(given.upper()) + ".",
+                 thought=f'The word is "{given}", and its letters are wanted.')  # fmt: skip
 
 
 SKILLS = [(1.6, opposite), (0.9, plural), (2.5, translation), (3.0, repeat), (0.5, spell)]
