@@ -20,8 +20,12 @@ TRAINING = ROOT / "workers/store/demo/training"
 pytestmark = pytest.mark.xdist_group("wheel")  # built once, by one of pytest's workers
 
 
+PATIENCE = 600.0
+"""Seconds that a command may take before the test gives up: a demo is a whole server's life."""
+
+
 def run(*command: str | Path, **options) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, **options)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
