@@ -81,13 +81,13 @@ async def test_an_order_that_kills_the_store_is_refused_after_three_deaths(
     root: Path, questions: Questions
 ) -> None:
     async with restarted(root) as ends:
-        error = await outcome(questions, "fault")
+        error = await outcome(questions, "fault-slow")
         assert error
         assert error.code is Code.INTERNAL
         assert "not tried again" in error.message
         assert ends == [-signal.SIGSEGV] * 3
         # Whoever asks once more, and for something else, is answered by the store that lives.
-        assert str(await outcome(questions, "fault")) == str(error)
+        assert str(await outcome(questions, "fault-slow")) == str(error)
         assert await outcome(questions, "quick") is None
         assert len(ends) == 3
     log = log_of(root).read_text()

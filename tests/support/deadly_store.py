@@ -22,7 +22,7 @@ DEADLY = {
 
 
 async def _pull(self: Deliveries, order: PullModel, report: Report) -> str | None:
-    """`…/fault` dies at once, `…/fault-slow` after its second line; `…/quick` succeeds, and all
+    """`…/fault` dies at once, `…/fault-slow` when it has said so; `…/quick` succeeds, and all
     else never ends.
     """
     name = order.name.rsplit("/", 1)[-1].partition(":")[0]
