@@ -18,9 +18,9 @@ class Growing:
     """What there is of the text, and where its reader has come to."""
 
     def __init__(self) -> None:
-        self._text = ""
-        self._position = 0
-        self._ended = False
+        self._text: str = ""
+        self._position: int = 0
+        self._ended: bool = False
 
     def _peek(self) -> Generator[None, None, str]:
         """The next character that is not white space; empty at the end."""
