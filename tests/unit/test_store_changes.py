@@ -23,7 +23,7 @@ from pronk.protocol.state import StateDirectory
 from pronk.workers.store import changes, progress
 from pronk.workers.store.builtin import BuiltinModel
 from pronk.workers.store.catalog import Catalog
-from pronk.workers.store.changes import Run
+from pronk.workers.store.changes import Changes, Run
 from pronk.workers.store.layout import Library
 from pronk.workers.store.orders import Shelf
 from pronk.workers.store.report import Report
@@ -197,6 +197,28 @@ async def test_a_change_that_nobody_waits_for_is_ended_and_the_next_one_waits_fo
     assert gated.ended == ["phi"]
     gated.gate.set()
     assert await frontend.hear(second.call, *ENDS) == Changed(second.call)
+
+
+async def test_who_asks_as_soon_as_the_answer_is_there_does_not_join_what_is_over(
+    gated: Gated,
+) -> None:
+    heard: list[Any] = []
+
+    def post(peer: str, message: Any) -> None:
+        heard.append(message)
+        if message == Changed("first"):
+            changes.asked(peer, PullModel("second", "phi"))
+
+    changes = Changes({PullModel: gated}, post)
+    gated.gate.set()
+    changes.asked("frontend", PullModel("first", "phi"))
+    await until(lambda: not changes.under_way)
+    assert [each for each in heard if isinstance(each, ENDS)] == [
+        Changed("first"),
+        Changed("second"),
+    ]
+    assert gated.begun == 2
+    changes.close()
 
 
 async def test_a_change_that_is_ended_at_once_leaves_nothing(

@@ -76,6 +76,7 @@ class _Change:
     """Until when each of them counts, in monotonic time."""
     task: asyncio.Task[None] | None = None
     ending: bool = False
+    """Whether nobody may join it any more: it was told to end, or has its outcome."""
 
 
 class Changes:
@@ -196,7 +197,7 @@ class Changes:
     ) -> None:
         kind = type(change.order).__name__
         try:
-            if before:  # it was told to end, and still has its files open
+            if before:  # it may have been told to end, and still have its files open
                 await asyncio.wait({before})
             _log.info("%s: begun", kind)
             with self._suspects.case(*_identity(change.order)) as case:
@@ -231,6 +232,7 @@ class Changes:
             self._end(change, lambda call: CallFailed(call, failure))
 
     def _end(self, change: _Change, answer: Callable[[str], Any]) -> None:
+        change.ending = True
         if self._closed:
             return
         for caller in change.listeners:
