@@ -67,7 +67,7 @@ def test_list_and_show(client: ollama.Client):
     shown = client.show("demo")
     assert shown.details
     assert shown.details.quantization_level == "Q8_0"
-    assert shown.capabilities == ["completion", "tools"]
+    assert shown.capabilities == ["completion", "tools", "thinking"]
     assert shown.modelinfo
     assert shown.modelinfo["general.architecture"] == "llama"
     assert shown.template

@@ -110,7 +110,38 @@ def test_a_model_that_is_not_to_think_finds_its_thinking_ended(thinker: ollama.C
     assert not message.thinking
 
 
-def test_who_cannot_think_says_so(client: ollama.Client):
-    with pytest.raises(ollama.ResponseError, match='"demo" does not support thinking') as caught:
-        client.chat("demo", QUESTION, think=True)
+def test_who_cannot_think_says_so(thinker: ollama.Client):
+    refusal = '"reciting" does not support thinking'
+    with pytest.raises(ollama.ResponseError, match=refusal) as caught:
+        thinker.chat("reciting", QUESTION, think=True)
     assert caught.value.status_code == 400
+
+
+def test_the_built_in_model_thinks_when_it_is_asked_to(client: ollama.Client):
+    assert "thinking" in (client.show("demo").capabilities or [])
+    sky = [{"role": "user", "content": "Why is the sky blue?"}]
+    parts = list(client.chat("demo", sky, think=True, stream=True, options=GREEDY))
+    assert not any(part.message.thinking and part.message.content for part in parts)
+    thinking = "".join(part.message.thinking or "" for part in parts)
+    content = "".join(part.message.content or "" for part in parts)
+    whole = client.chat("demo", sky, think=True, options=GREEDY).message
+    assert (whole.thinking, whole.content) == (thinking, content)
+    assert "sky blue" in thinking
+    assert "blue light" in content
+    for plain in ({}, {"think": False}):
+        message = client.chat("demo", sky, **plain, options=GREEDY).message
+        assert not message.thinking
+        assert "blue light" in (message.content or "")
+
+
+def test_the_built_in_model_thinks_before_it_calls_a_tool(client: ollama.Client):
+    tools = {"tools": [WEATHER], "think": True, "options": GREEDY}
+    called = client.chat("demo", QUESTION, **tools).message
+    assert "get_weather" in (called.thinking or "")
+    (call,) = called.tool_calls or ()
+    assert (call.function.name, call.function.arguments) == ("get_weather", {"city": "Paris"})
+    result = {"role": "tool", "tool_name": "get_weather", "content": "21 degrees, sunny"}
+    answer = client.chat("demo", [*QUESTION, called, result], **tools).message
+    assert answer.thinking
+    assert "21" in (answer.content or "")
+    assert "think>" not in f"{called.content}{answer.content}"

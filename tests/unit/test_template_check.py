@@ -12,6 +12,8 @@ from typer.testing import Result
 
 from pronk.workers.conversation.formats import check
 from pronk.workers.conversation.formats.description import Calls, Format, Markers
+from pronk.workers.store.demo import WEIGHTS
+from pronk.workers.store.gguf_metadata import CHAT_TEMPLATE, read_header
 from support.answers import BY_NAME
 from support.chat_templates import Family
 from support.cli import pronk
@@ -40,6 +42,15 @@ def test_a_file(tmp_path: Path):
     assert ["each", "call", '"<tool_call>\\n"', "…", '"\\n</tool_call>"'] in lines
     assert ["two", "calls", "passed"] in lines
     assert ["nested", "arguments", "and", "unicode", "passed"] in lines
+
+
+def test_the_built_in_model_passes_every_case(tmp_path: Path):
+    template = read_header(WEIGHTS).metadata[CHAT_TEMPLATE]
+    (file := tmp_path / "demo.jinja").write_text(template)
+    said = found(run(str(file), "--json"))
+    assert said["capabilities"] == ["tools", "thinking"]
+    assert {case["outcome"] for case in said["cases"]} == {"passed"}
+    assert template == (WEIGHTS.parent / "training" / "chat_template.jinja").read_text()
 
 
 def test_json(tmp_path: Path):

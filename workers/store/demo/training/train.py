@@ -49,7 +49,7 @@ STAGES = (
     Stage(2500, corpus.BALANCED, (0.68, 0.13)),
     Stage(4000, corpus.FINISH, (0.5, 0.01)),
     Stage(5200, corpus.TRUTH, (0.5, 0.01)),
-    Stage(7200, corpus.REASON, (0.5, 0.01)),
+    Stage(6800, corpus.REASON, (0.5, 0.01)),
 )
 WITHOUT_REASONING = 5200  # steps that are in the weights from which `--from` goes on
 
