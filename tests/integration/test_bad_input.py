@@ -66,7 +66,7 @@ def test_a_body_that_is_no_json_object(http: httpx.Client, path: str, body: byte
         ({"model": "demo", "messages": USER, "keep_alive": "soon"}, "keep_alive"),
         ({"model": "demo", "messages": USER, "keep_alive": [5]}, "keep_alive"),
         ({"model": "demo", "messages": USER, "tools": [{"type": "function"}]}, "tools"),
-        ({"model": "demo", "messages": USER, "think": True}, "thinking"),
+        ({"model": "demo", "messages": USER, "think": "extreme"}, "think"),
     ],
 )
 @pytest.mark.parametrize("stream", [True, False])

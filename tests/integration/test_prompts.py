@@ -68,7 +68,7 @@ def test_a_suffix_has_the_gap_filled_in(coder: httpx.Client):
 
 
 def test_a_model_that_can_fill_in_says_so(coder: httpx.Client):
-    can = {"coder": ["completion", "insert"], "demo": ["completion", "tools"]}
+    can = {"coder": ["completion", "insert"], "demo": ["completion", "tools", "thinking"]}
     for model, capabilities in can.items():
         shown = coder.post("/api/show", json={"model": model}).json()
         assert shown["capabilities"] == capabilities

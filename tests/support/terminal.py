@@ -12,7 +12,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from support.server import PATIENCE
@@ -34,12 +34,27 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._descriptor, text.encode())
 
+    def interrupt_until(self, wanted: str) -> str:
+        """Presses Ctrl-C at a prompt, and reads until `wanted`. Python's readline notices a signal
+        only while it waits for a key: one that came just before, only at the next signal.
+        """
+        return self._read_until(wanted, every=lambda: self.type(CTRL_C))
+
     def read_until(self, wanted: str) -> str:
         """What was shown since the last call, up to and with `wanted`; escapes are left out."""
+        return self._read_until(wanted, every=lambda: None)
+
+    def _read_until(self, wanted: str, every: Callable[[], None]) -> str:
+        """Calls `every` first, and again after each second in which nothing was shown."""
         deadline = time.monotonic() + PATIENCE
+        every()
         while (place := self.shown.find(wanted, self._seen)) < 0:
-            if not self._read(deadline):
+            now = time.monotonic()
+            if self._read(min(deadline, now + 1.0)):
+                continue
+            if time.monotonic() - now < 1.0 or now >= deadline:  # it has ended, or takes too long
                 raise AssertionError(f"no {wanted!r} in {self.shown[self._seen :]!r}")
+            every()
         begin, self._seen = self._seen, place + len(wanted)
         return self.shown[begin : self._seen]
 

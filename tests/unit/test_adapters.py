@@ -27,9 +27,9 @@ LENGTH = {"temperature": 0, "num_predict": 24}
 def adapters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     place = tmp_path_factory.mktemp("adapters")
     return {
-        "one": write_adapter(place / "one.gguf", WEIGHTS, seed=1),
-        "same": write_adapter(place / "same.gguf", WEIGHTS, seed=1),
-        "two": write_adapter(place / "two.gguf", WEIGHTS, seed=2),
+        "one": write_adapter(place / "one.gguf", WEIGHTS, seed=1, strength=0.7),
+        "same": write_adapter(place / "same.gguf", WEIGHTS, seed=1, strength=0.7),
+        "two": write_adapter(place / "two.gguf", WEIGHTS, seed=2, strength=0.7),
         "none": write_adapter(place / "none.gguf", WEIGHTS, strength=0),
     }
 

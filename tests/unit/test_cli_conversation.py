@@ -88,8 +88,9 @@ def test_ctrl_c_stops_the_answer_and_not_the_session(api: PlayedApi, screen: Ter
         "As far as",
         "Again",
     ]
-    screen.type(f"half a line{CTRL_C}")
-    screen.read_until(f"Use Ctrl + d or /bye to exit.\n{ASK}")
+    screen.type("half a line")
+    screen.read_until("half a line")
+    screen.interrupt_until(f"Use Ctrl + d or /bye to exit.\n{ASK}")
     screen.type(CTRL_D)
     assert screen.wait() == 0
     assert "Traceback" not in screen.shown

@@ -52,7 +52,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_whole_file_tells_what_it_is(path: Path) -> None:
-    assert checked(demo.WEIGHTS) == FileFacts("model", "llama", "Q8_0", "3.48M", False, 3_699_712)
+    assert checked(demo.WEIGHTS) == FileFacts("model", "llama", "Q8_0", "3.48M", False, 3_700_256)
     assert checked(small_gguf(path)) == FileFacts("model", "llama", "F16", "576", True, 1280)
 
 
