@@ -62,9 +62,13 @@ def answering(answer: bytes) -> Iterator[str]:
                 connection, _ = listener.accept()
             except OSError:
                 return
-            with connection:
+            with connection, contextlib.suppress(ConnectionError):
                 connection.recv(65536)
                 connection.sendall(answer)
+                # What of the request is not read yet would have the answer cut off by the end.
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(65536):
+                    pass
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve)
