@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import socket
@@ -75,12 +76,16 @@ def served(answer: bytes, *, doomed: bool = False, killed: int = 0) -> tuple[End
 
         def serve() -> None:
             connection, (_, client) = listener.accept()
-            with connection:
+            with connection, contextlib.suppress(ConnectionError):
                 connection.recv(65536)
                 load.killed += [time.monotonic()] * killed
                 if doomed:
                     load.doomed.append((time.monotonic(), client))
                 connection.sendall(answer)
+                # What of the request is not read yet would have the answer cut off by the end.
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(65536):
+                    pass
 
         thread = threading.Thread(target=serve)
         thread.start()
