@@ -27,7 +27,7 @@ demo: $(VENV)/.installed ## start a server on a free port, ask the built-in mode
 	@$(BIN)/pronk demo
 
 # Three at a time on two cores: many tests wait for a process more than they compute.
-test: $(VENV)/.installed-test ## run the tests (up to 6 minutes on two cores)
+test: $(VENV)/.installed-test ## run the tests (up to 7 minutes on two cores)
 	@$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
 
 test-deaths: $(VENV)/.installed-test ## kill the processes behind answers under way, and compare every word
