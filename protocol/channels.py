@@ -118,7 +118,7 @@ class _Channel(ABC):
 
     def _schedule_wake(self) -> None:
         # The descriptor signals changes only, and any call on the socket may swallow one: after
-        # each send the socket must be looked at again.
+        # each send, one that failed as well, the socket must be looked at again.
         if not self._wake_scheduled:
             self._wake_scheduled = True
             self._loop.call_soon(self._wake_soon)
@@ -161,15 +161,20 @@ class _Channel(ABC):
 
     def _retry_now(self) -> None:
         self._retry = None
-        self._flush()
+        self._wake()
 
     def _try_send(self, frames: list[bytes]) -> bool:
-        """Sends, or returns False when the peer takes no more just now."""
+        """Sends, or returns False when the peer takes no more just now: `_retry_later` is up to
+        the caller then, and looks at the socket, too.
+        """
         try:
             copy = len(frames[-1]) < _LARGE
             self._socket.send_multipart(frames, zmq.NOBLOCK, copy=copy)
         except zmq.Again:
             return False
+        except zmq.ZMQError:
+            self._schedule_wake()
+            raise
         self._schedule_wake()
         return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -97,6 +98,28 @@ async def test_a_router_knows_who_is_not_there(endpoint: str):
     router.close()
 
 
+def stand_still() -> None:
+    """Gives ZeroMQ's own thread a moment in which the event loop does not turn."""
+    time.sleep(0.001)
+
+
+async def test_sends_to_somebody_absent_leave_no_arrival_unseen(endpoint: str):
+    inbox = Inbox()
+    router = Router(endpoint, inbox)
+    await asyncio.sleep(0.05)  # it has seen all that its own start has to tell
+    dealer = Dealer(endpoint, "peer", Inbox())
+    while not dealer._try_send([join(PeerHeartbeat(1))]):
+        stand_still()
+    # ZeroMQ tells of changes only, and the next call on the socket takes what it tells, whatever
+    # that call is for: here these calls take all of it.
+    for _ in range(100):
+        assert not router.send("nobody", PeerHeartbeat(2))
+        stand_still()
+    await inbox.reach(1)
+    dealer.close()
+    router.close()
+
+
 async def test_a_dealer_keeps_no_more_than_its_outbox_allows(endpoint: str):
     dealer = Dealer(endpoint, "peer", Inbox(), outbox_bytes=1000)
     sent = 0
@@ -114,6 +137,27 @@ async def test_a_dealer_says_when_the_other_side_takes_nothing(endpoint: str):
     async with asyncio.timeout(PATIENCE):
         await stuck.wait()
     dealer.close()
+
+
+async def test_what_waits_in_vain_keeps_no_answer_from_being_read(endpoint: str):
+    inbox = Inbox()
+    with zmq.Context.instance().socket(zmq.ROUTER) as full:
+        full.setsockopt(zmq.RCVHWM, 1)
+        full.setsockopt(zmq.LINGER, 0)
+        full.bind(endpoint)
+        dealer = Dealer(endpoint, "peer", inbox)
+        while not dealer.waits:
+            dealer.send(PeerHeartbeat(0), bytes(2**16))
+            await asyncio.sleep(0)
+        for number in range(20):
+            full.send_multipart([b"peer", join(PeerHeartbeat(number))])
+            # It goes on trying to send, and each attempt takes what ZeroMQ tells of arrivals.
+            for _ in range(10):
+                dealer._flush()
+                stand_still()
+            await inbox.reach(number + 1)
+        assert dealer.waits
+        dealer.close()
 
 
 async def test_a_router_gives_up_a_peer_that_reads_nothing_and_serves_the_others(endpoint: str):
