@@ -284,6 +284,7 @@ class Router(_Channel):
             self._retry_later()
 
     def _give_up(self, peer: str) -> None:
+        self._schedule_wake()  # no retry follows the failed send
         self.forget(peer)
         try:
             self._on_stuck(peer)
@@ -331,7 +332,7 @@ class Dealer(_Channel):
             self._socket.close(linger=0)
             raise
         if keys:
-            self._failures = Failures(self._socket, self._not_connected)
+            self._failures = Failures(self._socket, self._not_connected, self._connected)
         self._attach()
 
     @property
@@ -356,6 +357,7 @@ class Dealer(_Channel):
         if not self._outbox:
             return
         if time.monotonic() - self._outbox.since > self._patience:
+            self._schedule_wake()  # no retry follows the failed send
             self._outbox = Outbox(self._outbox_bytes)
             if self._failures:
                 self._not_connected("nobody there takes a message")
@@ -374,7 +376,18 @@ class Dealer(_Channel):
         if self._reconnecting is None and not self._closed:
             self._reconnecting = self._loop.call_later(_CONNECT_AGAIN_SECONDS, self._connect_again)
 
+    def _connected(self) -> None:
+        # ZeroMQ has tried again by itself. Whoever disconnected now would lose what is under way.
+        if self._reconnecting:
+            self._reconnecting.cancel()
+            self._reconnecting = None
+
     def _connect_again(self) -> None:
+        if self._failures:
+            # Where this process stood still, its timers are over before it reads what has come.
+            self._failures.look()
+        if self._reconnecting is None:
+            return
         self._reconnecting = None
         with contextlib.suppress(zmq.ZMQError):  # ZeroMQ has forgotten it already
             self._socket.disconnect(self._endpoint)

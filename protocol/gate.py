@@ -38,7 +38,8 @@ so that a connection which ends sooner says that a process has died."""
 _HANDSHAKE_MS = 5000
 
 _EVENTS = (
-    _zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    _zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | _zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | _zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | _zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
@@ -109,15 +110,23 @@ def _prepare(socket: Any, endpoint: str) -> None:
 
 
 class Failures:
-    """Tells of the handshakes of one socket that failed, as `on_failure(reason)`."""
+    """Tells of the handshakes of one socket that failed, as `on_failure(reason)`, and of those that
+    succeeded, as `on_success()`.
+    """
 
-    def __init__(self, socket: Any, on_failure: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        socket: Any,
+        on_failure: Callable[[str], None],
+        on_success: Callable[[], None] = lambda: None,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_failure = on_failure
+        self._on_success = on_success
         self._watched = socket
         self._events: Any = socket.get_monitor_socket(_EVENTS)
-        self._loop.add_reader(self._events.FD, self._wake)
-        self._loop.call_soon(self._wake)  # the descriptor signals changes from a first look on
+        self._loop.add_reader(self._events.FD, self.look)
+        self._loop.call_soon(self.look)  # the descriptor signals changes from a first look on
 
     def close(self) -> None:
         """Ends it, before the socket is closed."""
@@ -125,14 +134,18 @@ class Failures:
         self._watched.disable_monitor()
         self._events.close(linger=0)
 
-    def _wake(self) -> None:
+    def look(self) -> None:
+        """Tells what has happened by now."""
         while not self._events.closed:
             try:
                 frames = self._events.recv_multipart(_zmq.NOBLOCK)
             except _zmq.Again:
                 return
             event = parse_monitor_message(frames)
-            self._on_failure(_reason(event["event"], event["value"]))
+            if event["event"] == _zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._on_success()
+            else:
+                self._on_failure(_reason(event["event"], event["value"]))
 
 
 def _reason(event: int, value: int) -> str:

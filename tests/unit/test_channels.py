@@ -160,6 +160,30 @@ async def test_what_waits_in_vain_keeps_no_answer_from_being_read(endpoint: str)
         dealer.close()
 
 
+async def test_giving_up_the_other_side_leaves_no_arrival_unseen(endpoint: str):
+    inbox, stuck = Inbox(), Inbox()
+    with zmq.Context.instance().socket(zmq.ROUTER) as full:
+        full.setsockopt(zmq.RCVHWM, 1)
+        full.setsockopt(zmq.LINGER, 0)
+        full.bind(endpoint)
+        dealer = Dealer(endpoint, "peer", inbox, stuck)
+        for number in range(20):
+            dealer._patience = PATIENCE
+            while not dealer.waits:
+                dealer.send(PeerHeartbeat(0), bytes(2**16))
+                await asyncio.sleep(0)
+            full.send_multipart([b"peer", join(PeerHeartbeat(number))])
+            dealer._patience = 0.0
+            # The last attempts to send take what ZeroMQ tells of the arrival.
+            for _ in range(10):
+                dealer._outbox.put([b""])
+                stand_still()
+                dealer._flush()
+            await inbox.reach(number + 1)
+        assert stuck.messages
+        dealer.close()
+
+
 async def test_a_router_gives_up_a_peer_that_reads_nothing_and_serves_the_others(endpoint: str):
     stuck = Inbox()
     at_router, at_dealer = Inbox(), Inbox()

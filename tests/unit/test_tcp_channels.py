@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import zmq
 
-from pronk.protocol import gate, keys
+from pronk.protocol import channels, gate, keys
 from pronk.protocol.channels import Dealer, Router
 from pronk.protocol.codec import join
 from pronk.protocol.gate import Gate
@@ -27,9 +28,9 @@ PATIENCE = 60
 class End:
     """A listening router, and all that it heard."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, port: int | None = None) -> None:
         self.gate = Gate(server_keys(directory), directory)
-        self.endpoint = f"tcp://127.0.0.1:{free_port()}"
+        self.endpoint = f"tcp://127.0.0.1:{port or free_port()}"
         self.heard: list[tuple[str, Any]] = []
         self.router = Router(self.endpoint, self._on_message, gate=self.gate)
 
@@ -148,6 +149,30 @@ async def test_a_wrong_server_key_never_connects_and_the_log_says_so(
     lines = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert any(line.startswith("no connection") and end.endpoint in line for line in lines)
     assert end.heard == []
+    guest.dealer.close()
+    end.close()
+
+
+async def test_a_connection_that_came_about_after_a_failed_handshake_is_left_alone(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(channels, "_CONNECT_AGAIN_SECONDS", 3600)
+    with socket.create_server(("127.0.0.1", 0)) as dying:
+        port = dying.getsockname()[1]
+        own = client_keys(hosts.client("box"))
+        guest = Guest(f"tcp://127.0.0.1:{port}", own)
+        connection, _ = await asyncio.to_thread(dying.accept)
+        connection.close()
+        await until(lambda: guest.dealer._reconnecting)
+    end = End(hosts.server, port)
+    guest.dealer.send(PeerHeartbeat(1))
+    await until(lambda: guest.heard)
+    await until(lambda: not guest.dealer._reconnecting)
+    guest.dealer._connect_again()  # had its time come in the same moment
+    guest.dealer.send(PeerHeartbeat(2))
+    await until(lambda: len(guest.heard) == 2)
+    assert caplog.text.count("box connects over tcp") == 1
     guest.dealer.close()
     end.close()
 
