@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -139,49 +141,80 @@ async def test_a_dealer_says_when_the_other_side_takes_nothing(endpoint: str):
     dealer.close()
 
 
-async def test_what_waits_in_vain_keeps_no_answer_from_being_read(endpoint: str):
+@contextlib.asynccontextmanager
+async def full_up(endpoint: str, on_stuck: Callable[[], None]) -> AsyncIterator[Full]:
+    """A dealer, and the other side, which takes a few messages and no more."""
     inbox = Inbox()
-    with zmq.Context.instance().socket(zmq.ROUTER) as full:
-        full.setsockopt(zmq.RCVHWM, 1)
-        full.setsockopt(zmq.LINGER, 0)
-        full.bind(endpoint)
-        dealer = Dealer(endpoint, "peer", inbox)
-        while not dealer.waits:
-            dealer.send(PeerHeartbeat(0), bytes(2**16))
+    with zmq.Context.instance().socket(zmq.ROUTER) as other:
+        other.setsockopt(zmq.RCVHWM, 1)
+        other.setsockopt(zmq.LINGER, 0)
+        other.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        other.bind(endpoint)
+        dealer = Dealer(endpoint, "peer", inbox, on_stuck, patience=PATIENCE)
+        full = Full(other, dealer, inbox)
+        async with asyncio.timeout(PATIENCE):
+            while not full.say():
+                await asyncio.sleep(0.001)
+        yield full
+        dealer.close()
+
+
+@dataclass
+class Full:
+    """What `full_up` makes."""
+
+    other: Any
+    dealer: Dealer
+    inbox: Inbox
+    said: int = 0
+
+    def say(self) -> bool:
+        """Sends something to the dealer; False while that is not connected."""
+        try:
+            self.other.send_multipart([b"peer", join(PeerHeartbeat(self.said))])
+        except zmq.ZMQError:
+            return False
+        self.said += 1
+        return True
+
+    async def fill(self) -> None:
+        """Has the dealer send until nothing is taken any more."""
+        while not self.dealer.waits:
+            self.dealer.send(PeerHeartbeat(0), bytes(2**16))
             await asyncio.sleep(0)
-        for number in range(20):
-            full.send_multipart([b"peer", join(PeerHeartbeat(number))])
+
+
+async def test_what_waits_in_vain_keeps_no_answer_from_being_read(endpoint: str):
+    async with full_up(endpoint, lambda: None) as full:
+        await full.fill()
+        for _ in range(20):
+            assert full.say()
             # It goes on trying to send, and each attempt takes what ZeroMQ tells of arrivals.
             for _ in range(10):
-                dealer._flush()
+                full.dealer._flush()
                 stand_still()
-            await inbox.reach(number + 1)
-        assert dealer.waits
-        dealer.close()
+            await full.inbox.reach(full.said)
+        assert full.dealer.waits
 
 
 async def test_giving_up_the_other_side_leaves_no_arrival_unseen(endpoint: str):
-    inbox, stuck = Inbox(), Inbox()
-    with zmq.Context.instance().socket(zmq.ROUTER) as full:
-        full.setsockopt(zmq.RCVHWM, 1)
-        full.setsockopt(zmq.LINGER, 0)
-        full.bind(endpoint)
-        dealer = Dealer(endpoint, "peer", inbox, stuck)
-        for number in range(20):
-            dealer._patience = PATIENCE
-            while not dealer.waits:
-                dealer.send(PeerHeartbeat(0), bytes(2**16))
-                await asyncio.sleep(0)
-            full.send_multipart([b"peer", join(PeerHeartbeat(number))])
-            dealer._patience = 0.0
-            # The last attempts to send take what ZeroMQ tells of the arrival.
+    stuck = Inbox()
+    async with full_up(endpoint, stuck) as full:
+        for _ in range(10):
+            await full.fill()
+            assert full.say()
+            # The last attempts to send take what ZeroMQ tells of the arrival, and no more follow.
+            if full.dealer._retry:
+                full.dealer._retry.cancel()
+            full.dealer._retry, full.dealer._patience = None, 0.0
             for _ in range(10):
-                dealer._outbox.put([b""])
+                full.dealer._outbox.put([b""])
                 stand_still()
-                dealer._flush()
-            await inbox.reach(number + 1)
-        assert stuck.messages
-        dealer.close()
+                full.dealer._flush()
+            assert not full.dealer.waits
+            await full.inbox.reach(full.said)
+            full.dealer._patience = PATIENCE
+    assert len(stuck.messages) == 100
 
 
 async def test_a_router_gives_up_a_peer_that_reads_nothing_and_serves_the_others(endpoint: str):
