@@ -168,7 +168,7 @@ def _read(path: Path) -> tuple[bytes, bytes | None]:
     except OSError as error:
         reason = "is not there" if not path.exists() else error.strerror or "cannot be read"
         raise PronkError(Code.INVALID_REQUEST, f"PRONK_KEYS: {path} {reason}") from None
-    except ValueError:
+    except (ValueError, IndexError):  # the latter for one that is still being written
         raise PronkError(Code.INVALID_REQUEST, f"PRONK_KEYS: {path} is no key file") from None
     return keys
 

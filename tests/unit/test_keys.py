@@ -64,6 +64,7 @@ def test_what_a_joining_host_lacks_is_said(hosts: Hosts, tmp_path: Path):
     [
         b"",
         b"\xff" * 300,
+        b"public-key",
         b'public-key = "short"',
         b"x" * 5000,
         b'public-key = "' + b'"' * 40 + b'"',
