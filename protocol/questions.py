@@ -36,7 +36,8 @@ class Questions:
         """The answer to `question(call)`, a message that has a `call`.
 
         Raises `PronkError`: what the answer said, or UNAVAILABLE when none came within `patience`
-        seconds.
+        seconds. They are counted in questions, because this process may be the one that stands
+        still.
         """
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -47,14 +48,12 @@ class Questions:
         call = self.begin(answered)
         message = question(call)
         try:
-            async with asyncio.timeout(patience):
-                while True:
-                    self._dealer.send(message)
-                    done, _ = await asyncio.wait({answer}, timeout=REPEAT_SECONDS)
-                    if done:
-                        break
-        except TimeoutError:
-            raise self.silent() from None
+            while not answer.done():
+                if patience <= 0:
+                    raise self.silent()
+                self._dealer.send(message)
+                await asyncio.wait({answer}, timeout=min(patience, REPEAT_SECONDS))
+                patience -= REPEAT_SECONDS
         finally:
             self.end(call)
         if isinstance(answer.result(), CallFailed):
