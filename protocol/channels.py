@@ -130,11 +130,23 @@ class _Channel(ABC):
     def _wake(self) -> None:
         if self._closed:
             return
+        if self._read():
+            self._schedule_wake()
+        if not self._closed:
+            self._flush()
+
+    def catch_up(self) -> None:
+        """Reads all that has arrived. Not for whoever just handles a message."""
+        while not self._closed and self._read():
+            pass
+
+    def _read(self) -> bool:
+        """Reads a batch of messages; whether there may be more."""
         for _ in range(_READ_BATCH):
             try:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
-                break
+                return False
             try:
                 self._received(frames)
             except Exception:
@@ -142,10 +154,8 @@ class _Channel(ABC):
                 # the descriptor does not signal them again.
                 self._faults.exception("a message could not be handled")
             if self._closed:
-                return
-        else:
-            self._schedule_wake()
-        self._flush()
+                return False
+        return True
 
     @abstractmethod
     def _received(self, frames: list[bytes]) -> None:

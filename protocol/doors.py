@@ -45,6 +45,10 @@ class Doors:
             return True
         return self.remote is not None and self.remote.router.send(peer, message, body)
 
+    def catch_up(self) -> None:
+        """Reads all that peers of this host have sent."""
+        self._local.catch_up()
+
     def forget(self, peer: str) -> None:
         """Drops what waits for a peer that is gone."""
         self._local.forget(peer)

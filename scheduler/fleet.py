@@ -244,13 +244,14 @@ class Fleet:
         self._departures: deque[float] = deque()
         """When workers died whose successors have not come yet."""
 
-    def forgive(self, seconds: float) -> None:
-        """Does not count a time in which the scheduler itself heard nobody."""
+    def forgive(self, seconds: float, moment: float) -> None:
+        """Does not count a time, up to this moment, in which the scheduler itself heard nobody."""
         for peer in (*self.frontends.values(), *self.workers.values()):
-            peer.heard += seconds
+            peer.heard = min(peer.heard + seconds, moment)
         for worker in self.workers.values():
-            worker.since += seconds
-            worker.progressed += seconds
+            worker.since = min(worker.since + seconds, moment)
+            worker.progressed = min(worker.progressed + seconds, moment)
+        self._departures = deque(min(at + seconds, moment) for at in self._departures)
 
     def note_departure(self, moment: float) -> None:
         """A worker is gone; its process manager starts the next one."""

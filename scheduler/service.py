@@ -61,7 +61,11 @@ CLAIM_SECONDS = 5.0
 the end of an answer may then be on its way."""
 
 STANDSTILL = 3.0
-"""Seconds by which a tick is late when this process itself was stopped, not its peers."""
+"""Seconds by which a tick is late when that is worth a line in the log."""
+
+_LOOKS = 10
+_LOOK_SECONDS = 0.002
+"""How often, and how far apart, the connection of a dead process is looked at until it is over."""
 
 
 class Scheduler:
@@ -231,7 +235,7 @@ class Scheduler:
         if remote:
             worker.lacks = self._fleet.absences.of(worker.process, moment)
         self._fleet.workers[sender] = worker
-        self._watch(worker, lambda: self._worker_gone(worker))
+        self._watch(worker, lambda: self._worker_died(worker))
         if hello.phase is WorkerPhase.LOADING:
             # Who asked for the load is forgotten; a blank worker is worth more than the guess.
             self._dispatcher.end(worker, "an earlier scheduler gave it something to do")
@@ -370,6 +374,21 @@ class Scheduler:
 
     # Deaths
 
+    def _worker_died(self, worker: Worker, looks: int = _LOOKS) -> None:
+        """A worker's process is dead. What it said before counts first: that a suspect has passed
+        its step, that a request has ended. Where this process stood still, it is not read yet.
+        """
+        loop = asyncio.get_running_loop()
+        if worker.pidfd is None:
+            return  # given up meanwhile
+        loop.remove_reader(worker.pidfd)
+        # While something can be sent, its last words may be on their way.
+        if looks and self._router.send(worker.id, SchedulerHeartbeat(self._boot_id)):
+            loop.call_later(_LOOK_SECONDS, self._worker_died, worker, looks - 1)
+            return
+        self._router.catch_up()
+        self._worker_gone(worker)
+
     def _worker_gone(self, worker: Worker) -> None:
         if self._forget(self._fleet.workers, worker) is None:
             return
@@ -448,11 +467,12 @@ class Scheduler:
 
     def _tick(self) -> None:
         moment = now()
-        late = moment - self._ticked - TICK
+        late = max(0.0, moment - self._ticked - TICK)
         self._ticked = moment
+        # However little it is: what stands still again and again hears nobody for as long.
+        self._fleet.forgive(late, moment)
         if late > STANDSTILL:
             _log.warning("this process stood still for %.1f s", late)
-            self._fleet.forgive(late)
         self._devices.refresh()
         beat = SchedulerHeartbeat(self._boot_id)
         for worker in list(self._fleet.workers.values()):

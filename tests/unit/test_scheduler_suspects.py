@@ -5,7 +5,12 @@ from __future__ import annotations
 from uuid import uuid4
 
 from pronk.protocol.messages.embedding import Embed
-from pronk.protocol.messages.fleet import LoadedModel, RequestReport, WorkerPhase
+from pronk.protocol.messages.fleet import (
+    LoadedModel,
+    PeerHeartbeat,
+    RequestReport,
+    WorkerPhase,
+)
 from pronk.protocol.messages.generation import Failed, Generate, Lost
 from pronk.protocol.messages.placement import Cleared
 from pronk.protocol.messages.status import ListRunning, RunningList
@@ -92,6 +97,26 @@ async def test_who_was_cleared_is_a_request_like_any_other(stage: Stage):
     assert await losses(frontend, 2) == {
         cleared.request: (True, False),
         other.request: (True, False),
+    }
+
+
+async def test_what_a_worker_said_before_its_death_counts_before_it(make_stage: StageMaker):
+    stage = make_stage(workers=1)
+    worker, frontend = stage.worker(), stage.frontend()
+    innocent = frontend.generate()
+    await worker.load(slots=8)
+    await worker.expect(Generate)
+    suspect = frontend.generate(attempt=2, suspect=True)
+    await worker.expect(Generate)
+    # The scheduler lives on this loop and stands still: it finds all of this and the death at once.
+    for steps in range(200):
+        worker.send(PeerHeartbeat(steps))
+    worker.send(Cleared(suspect.request, 2))
+    worker.process.kill()
+    worker.process.wait()
+    assert await losses(frontend, 2) == {
+        innocent.request: (True, False),
+        suspect.request: (True, False),
     }
 
 
