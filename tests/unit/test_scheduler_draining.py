@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 
+from pronk.protocol import questions
 from pronk.protocol.channels import Dealer
 from pronk.protocol.codec import VERSION
 from pronk.protocol.errors import Code, PronkError
@@ -48,7 +49,7 @@ class Operator:
         self.questions = Questions(stage.state.control, "the scheduler")
 
     async def processes(self) -> ProcessList:
-        answer = await self.questions.ask(ListProcesses)
+        answer = await self.questions.ask(ListProcesses, PATIENCE)
         assert isinstance(answer, ProcessList)
         return answer
 
@@ -59,13 +60,18 @@ class Operator:
                 await asyncio.sleep(0.01)
 
     async def drain(self, kind: DrainKind, name: str, **more: object) -> list[str]:
-        answer = await self.questions.ask(lambda call: Drain(call, kind, name, **more))  # type: ignore[arg-type]
+        def order(call: str) -> Drain:
+            return Drain(call, kind, name, **more)  # type: ignore[arg-type]
+
+        answer = await self.questions.ask(order, PATIENCE)
         assert isinstance(answer, DrainBegun)
         return [entry.incarnation for entry in answer.processes]
 
 
 @pytest.fixture
-async def operator(stage: Stage) -> AsyncIterator[Operator]:
+async def operator(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Operator]:
+    # On a machine that stands still questions would be repeated, and orders carried out twice.
+    monkeypatch.setattr(questions, "REPEAT_SECONDS", PATIENCE)
     operator = Operator(stage)
     yield operator
     operator.questions.close()

@@ -15,7 +15,7 @@ from pronk.protocol.messages.fleet import LoadedModel, WorkerPhase
 from pronk.protocol.messages.generation import Failed, Generate
 from pronk.protocol.messages.placement import Load, Unload
 from pronk.protocol.messages.status import ListRunning, RunningList
-from pronk.scheduler.policies import replicas
+from pronk.scheduler.policies import growth, replicas
 from support.stage import PATIENCE, A, B, Peer, Stage, StageMaker
 
 
@@ -102,8 +102,9 @@ async def test_a_prompt_goes_to_the_replica_that_says_that_it_has_read_it(make_s
 
 
 async def test_a_model_is_preloaded_and_one_that_is_to_stay_is_loaded_again(
-    make_stage: StageMaker,
+    make_stage: StageMaker, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(growth, "STAND_AGAIN", 0.1)
     limits = {"a": ModelLimits(preload=True), "b": ModelLimits(min_replicas=1)}
     stage = make_stage(workers=2, model_limits=limits, keep_alive=0)
     workers = [stage.worker(), stage.worker()]
