@@ -39,6 +39,7 @@ _LARGE = 1024 * 1024
 """Bytes from which handing a message over costs less than copying it."""
 
 _READ_BATCH = 64
+_CATCH_UP_BATCHES = 100
 _RETRY_SECONDS = 0.005
 _CONNECT_AGAIN_SECONDS = 3.0
 """After a failed handshake: ZeroMQ gives a connection up whose keys were refused."""
@@ -136,9 +137,13 @@ class _Channel(ABC):
             self._flush()
 
     def catch_up(self) -> None:
-        """Reads all that has arrived. Not for whoever just handles a message."""
-        while not self._closed and self._read():
-            pass
+        """Reads what has arrived, up to some thousand messages: who sends without end holds up
+        nobody for ever. Not for whoever just handles a message.
+        """
+        for _ in range(_CATCH_UP_BATCHES):
+            if not self._read():
+                return
+        self._schedule_wake()
 
     def _read(self) -> bool:
         """Reads a batch of messages; whether there may be more."""
