@@ -16,6 +16,7 @@ from .channels import Dealer
 from .errors import Code, PronkError
 from .messages.failure import Failure
 from .messages.library import CallFailed
+from .patience import within
 from .process import new_incarnation
 
 REPEAT_SECONDS = 2.0
@@ -47,14 +48,13 @@ class Questions:
         call = self.begin(answered)
         message = question(call)
         try:
-            async with asyncio.timeout(patience):
-                while True:
-                    self._dealer.send(message)
-                    done, _ = await asyncio.wait({answer}, timeout=REPEAT_SECONDS)
-                    if done:
-                        break
-        except TimeoutError:
-            raise self.silent() from None
+            left = patience
+            while not answer.done():
+                if left <= 0:
+                    raise self.silent()
+                self._dealer.send(message)
+                await within(answer, min(left, REPEAT_SECONDS))
+                left -= REPEAT_SECONDS
         finally:
             self.end(call)
         if isinstance(answer.result(), CallFailed):

@@ -190,6 +190,10 @@ class PlayedScheduler:
         elif peer not in self.peers:
             self._router.send(peer, WhoAreYou(self.boot_id))
             return
+        if isinstance(message, (Generate, Embed)) and (
+            (message.request, message.attempt) in self.bodies
+        ):
+            return  # submitted again after a silence, and known already
         if not isinstance(message, PeerHeartbeat):
             self.seen.append(message)
         match message:

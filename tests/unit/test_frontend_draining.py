@@ -145,7 +145,7 @@ async def test_a_new_scheduler_hears_that_a_frontend_drains(stack: Stack) -> Non
         await until(lambda: stack.scheduler.all(Draining), "it drains")
         stack.restart_scheduler()
         await until(lambda: stack.scheduler.all(Draining), "the next scheduler is told")
-        (hello,) = stack.scheduler.all(Hello)
+        hello = stack.scheduler.all(Hello)[0]
         assert len(hello.requests) == 1
 
 
