@@ -26,7 +26,7 @@ def check(settings: Settings) -> None:
         if settings.scheduler:
             client_keys(settings.keys_directory)
         else:
-            _check_address(*settings.address)
+            check_address(*settings.address)
         if settings.listen_tcp:
             server_keys(settings.keys_directory)
         state.remove_stale_sockets()
@@ -34,10 +34,11 @@ def check(settings: Settings) -> None:
         os.close(lock)
 
 
-def free_port(address: str) -> int:
-    """A port of `address` on which nobody listens just now."""
-    with _bound(address, 0) as probe:
-        return probe.getsockname()[1]
+def free_port(address: str) -> socket.socket:
+    """A port of `address` on which nobody listens: as long as this socket is open, the kernel gives
+    it to nobody who does not ask for it by its number.
+    """
+    return _bound(address, 0)
 
 
 def _check_library(models: Path) -> None:
@@ -52,7 +53,8 @@ def _check_library(models: Path) -> None:
         ) from None
 
 
-def _check_address(address: str, port: int) -> None:
+def check_address(address: str, port: int) -> None:
+    """Raises `PronkError` where nobody could listen there."""
     _bound(address, port).close()
 
 

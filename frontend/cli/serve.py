@@ -32,7 +32,9 @@ def become_supervisord(*, workers_only: bool = False) -> NoReturn:
         os.environ["PRONK_CONFIG"] = str(config)
     address, port = settings.address
     if port == 0:
-        settings = load_settings(PRONK_HOST=_host(address, free_port(address)))
+        kept = free_port(address)
+        kept.set_inheritable(True)  # supervisord has it open until its end, and listens later
+        settings = load_settings(PRONK_HOST=_host(address, kept.getsockname()[1]))
         os.environ["PRONK_HOST"] = settings.host
     check(settings)
     if warning := advice(settings):

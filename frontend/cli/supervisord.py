@@ -12,6 +12,7 @@ from supervisor import events, supervisord  # pyright: ignore[reportMissingTypeS
 from supervisor.medusa.asyncore_25 import (  # pyright: ignore[reportMissingTypeStubs]
     socket_map,
 )
+from supervisor.options import ServerOptions  # pyright: ignore[reportMissingTypeStubs]
 from supervisor.process import (  # pyright: ignore[reportMissingTypeStubs]
     ProcessStates,
     Subprocess,
@@ -59,12 +60,24 @@ class Exited(events.ProcessStateExitedEvent):
         return [*super().get_extra_values(), ("status", self.process.exitstatus)]
 
 
+class Options(ServerOptions):
+    """Supervisord's options, through which it also takes its signals."""
+
+    def get_signal(self) -> int | None:
+        """The next signal. A hang-up ends the server like every other program: supervisord takes it
+        for a wish to start everything anew, and would outlive its terminal.
+        """
+        number = super().get_signal()
+        return signal.SIGTERM if number == signal.SIGHUP else number
+
+
 def main() -> None:
     """Runs supervisord with this process's arguments until it is told to end, or cannot go on."""
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         # Under nohup. Supervisord sets its own handler, so the signal has to be kept away from it.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     Alarm()
+    supervisord.ServerOptions = Options
     events.register("PROCESS_STATE_EXITED", Exited)
     Subprocess.event_map[ProcessStates.EXITED] = Exited
     try:
