@@ -293,6 +293,12 @@ class Stack:
             self._stopped = True
             await self.frontend.stop()
 
+    async def close(self) -> None:
+        await self.client.close()
+        await self.stop_frontend()
+        self.scheduler.close()
+        self.store.close()
+
     def restart_scheduler(self) -> None:
         workers, self.scheduler.workers = self.scheduler.workers, []
         self.scheduler.close()
@@ -324,10 +330,7 @@ async def running(state: StateDirectory, **settings: Any) -> AsyncIterator[Stack
         await until(lambda: stack.scheduler.all(Hello), "the frontend announces itself")
         yield stack
     finally:
-        await stack.client.close()
-        await stack.stop_frontend()
-        stack.scheduler.close()
-        stack.store.close()
+        await stack.close()
 
 
 def answering(stack: Stack, *texts: str, context: list[int] | None = None) -> None:
