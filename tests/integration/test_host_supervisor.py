@@ -67,7 +67,7 @@ def test_a_host_runs_pronk_beside_its_own_programs(make_server: ServerMaker) -> 
 
 
 def _command(process: psutil.Process) -> str:
-    """Empty for one that has ended meanwhile, as a worker does that told which devices there are."""
+    """Empty for one that has ended, as a worker does that has told which devices there are."""
     try:
         return " ".join(process.cmdline())
     except psutil.NoSuchProcess:

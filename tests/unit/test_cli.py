@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +19,7 @@ from pronk.frontend.cli import console
 from pronk.frontend.cli.app import app
 from pronk.frontend.cli.checks import check, check_address, free_port
 from pronk.frontend.cli.listener import Listener, last_line
-from pronk.frontend.cli.supervisord import Options
+from pronk.frontend.cli.supervisord import Clock, Options
 from pronk.protocol.errors import PronkError
 from pronk.protocol.settings import load_settings
 from pronk.protocol.state import StateDirectory
@@ -279,6 +280,17 @@ def test_a_hang_up_ends_supervisord_and_starts_nothing_anew() -> None:
     for number in (signal.SIGHUP, signal.SIGCHLD):
         options.signal_receiver.receive(number, None)
     assert [options.get_signal() for _ in range(3)] == [signal.SIGTERM, signal.SIGCHLD, None]
+
+
+def test_no_standstill_counts_against_what_supervisord_waits_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moment = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: moment)
+    clock = Clock()
+    began = clock.time()
+    for moment, passed in ((101.0, 1.0), (3600.0, 1.0 + Clock.LONGEST_TURN)):  # noqa: B007
+        assert clock.time() == pytest.approx(began + passed)
 
 
 def test_a_console_that_nobody_reads_holds_nothing_up() -> None:
