@@ -13,14 +13,26 @@ from ...protocol.settings import Settings
 from ...protocol.state import StateDirectory
 
 
-def check(settings: Settings) -> None:
+def check(settings: Settings) -> int:
     """Raises `PronkError` for the first thing that would keep a server from running.
 
-    Creates the state directory and, where there is none yet, the library's directory.
+    Creates the state directory and, where there is none yet, the library's directory. Returns the
+    descriptor of a lock that is to stay open as long as the server runs: it keeps a second one out
+    also while the first one's scheduler has died and is not back yet.
     """
     state = StateDirectory(settings.state)
     state.prepare()
-    lock = state.lock("scheduler")
+    server = state.lock("server")
+    try:
+        _check(settings, state)
+    except PronkError:
+        os.close(server)
+        raise
+    return server
+
+
+def _check(settings: Settings, state: StateDirectory) -> None:
+    lock = state.lock("scheduler")  # of a server under another supervisord
     try:
         _check_library(settings.models)
         if settings.scheduler:

@@ -268,6 +268,8 @@ class TestRefusal:
         assert server.process
         server.process.send_signal(signal.SIGSTOP)  # or the next scheduler may be faster than us
         scheduler.kill()
+        second = make_server(start=False, PRONK_STATE=str(server.state))
+        assert "another server runs" in refusal(second), "though its scheduler is not there"
         lock = wait_for(stolen, "the lock of the killed scheduler")
         server.process.send_signal(signal.SIGCONT)
         try:

@@ -190,7 +190,8 @@ def test_an_existing_library_is_left_as_it_is(place: Path) -> None:
     models = place / "models"
     models.mkdir()
     before = models.stat().st_mtime_ns
-    check(load_settings(PRONK_HOST="127.0.0.1:0", PRONK_MODELS=models, state=place / "s"))
+    settings = load_settings(PRONK_HOST="127.0.0.1:0", PRONK_MODELS=models, state=place / "s")
+    os.close(check(settings))
     assert models.stat().st_mtime_ns == before
     assert list(models.iterdir()) == []
 
@@ -208,12 +209,16 @@ def test_a_free_port_is_kept_for_whoever_knows_its_number() -> None:
 def test_a_state_directory_in_use_is_refused(place: Path) -> None:
     state = StateDirectory(place / "s")
     state.prepare()
-    held = state.lock("scheduler")
-    try:
-        with pytest.raises(PronkError, match="another server"):
-            check(load_settings(PRONK_MODELS=place, state=state.root, PRONK_HOST="127.0.0.1:0"))
-    finally:
-        os.close(held)
+    settings = load_settings(PRONK_MODELS=place, state=state.root, PRONK_HOST="127.0.0.1:0")
+    scheduler = state.lock("scheduler")
+    with pytest.raises(PronkError, match="another server"):
+        check(settings)
+    os.close(scheduler)
+    server = check(settings)  # whose scheduler has not come yet, or has died
+    with pytest.raises(PronkError, match="another server"):
+        check(settings)
+    os.close(server)
+    os.close(check(settings))
 
 
 class TestListener:
