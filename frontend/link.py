@@ -25,6 +25,7 @@ from ..protocol.messages.fleet import (
 from ..protocol.messages.generation import Evicted, Failed, Preloaded
 from ..protocol.messages.library import CallFailed
 from ..protocol.messages.status import RunningList
+from ..protocol.patience import within
 
 _log = logging.getLogger(__name__)
 
@@ -106,6 +107,12 @@ class SchedulerLink:
             return True
         return self._dealer.send(message, body)
 
+    def tell(self, message: Any) -> None:
+        """Sends what is not sent again, such as the end of a request: a scheduler that seems to be
+        down may only be slow. A new one knows nothing of it, and does not mind.
+        """
+        self._dealer.send(message)
+
     async def ask(self, key: str, question: Any, patience: float) -> Any:
         """The answer to a question that can be asked again without harm.
 
@@ -118,12 +125,9 @@ class SchedulerLink:
         answer = asyncio.get_running_loop().create_future()
         self._questions[key] = question, answer
         try:
-            if not self.send(question):
+            if not (self.send(question) and await within(answer, patience)):
                 raise unavailable()
-            async with asyncio.timeout(patience):
-                message = await answer
-        except TimeoutError:
-            raise unavailable() from None
+            message = answer.result()
         finally:
             del self._questions[key]
         if isinstance(message, (CallFailed, Failed)):
@@ -191,7 +195,7 @@ class SchedulerLink:
                 if late > STANDSTILL:
                     # Answers may have been given up meanwhile: the scheduler knows who still works.
                     _log.warning("this process stood still for %.1f s", late)
-                    self._heard += late
+                    self._heard = min(self._heard + late, time.monotonic())
                     self.announce_again()
                 self._beat()
             except Exception:

@@ -155,7 +155,7 @@ class Relay:
             await self._ask(question.request, question, patience)
         except BaseException:
             # Whoever asked is gone or has given up: the load need not wait for a worker any more.
-            self._link.send(Cancel(question.request, 1))
+            self._link.tell(Cancel(question.request, 1))
             raise
 
     async def evict(self, question: Evict) -> None:
@@ -389,7 +389,7 @@ class Relay:
         message = Cancel(*exchange.key)
         if exchange.worker:
             self._router.send(exchange.worker, message)
-        self._link.send(message)
+        self._link.tell(message)
 
 
 def _blamed() -> PronkError:

@@ -69,6 +69,8 @@ class Frontend:
         self._settings = settings
         self._on_drained = on_drained
         self._draining = Draining()
+        self._accepting = asyncio.Event()
+        """Set once connections are accepted: the scheduler knows this process a moment earlier."""
         state = StateDirectory(settings.state)
         state.prepare()
         self._listener = listener
@@ -118,6 +120,7 @@ class Frontend:
         await self._runner.setup()
         self._site = web.SockSite(self._runner, self._listener, backlog=BACKLOG)
         await self._site.start()
+        self._accepting.set()
         host, port, *_ = self._listener.getsockname()
         _log.info("listening on %s, port %d", host, port)
 
@@ -129,6 +132,7 @@ class Frontend:
         self._draining.begin(seconds, self._finish)
 
     async def _finish(self) -> None:
+        await self._accepting.wait()
         _log.info("draining: no connection is accepted any more")
         self._relay.announce_draining()
         await self._site.stop()

@@ -16,6 +16,7 @@ from .channels import Dealer
 from .errors import Code, PronkError
 from .messages.failure import Failure
 from .messages.library import CallFailed
+from .patience import within
 from .process import new_incarnation
 
 REPEAT_SECONDS = 2.0
@@ -48,12 +49,13 @@ class Questions:
         call = self.begin(answered)
         message = question(call)
         try:
+            left = patience
             while not answer.done():
-                if patience <= 0:
+                if left <= 0:
                     raise self.silent()
                 self._dealer.send(message)
-                await asyncio.wait({answer}, timeout=min(patience, REPEAT_SECONDS))
-                patience -= REPEAT_SECONDS
+                await within(answer, min(left, REPEAT_SECONDS))
+                left -= REPEAT_SECONDS
         finally:
             self.end(call)
         if isinstance(answer.result(), CallFailed):

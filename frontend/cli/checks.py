@@ -13,20 +13,32 @@ from ...protocol.settings import Settings
 from ...protocol.state import StateDirectory
 
 
-def check(settings: Settings) -> None:
+def check(settings: Settings) -> int:
     """Raises `PronkError` for the first thing that would keep a server from running.
 
-    Creates the state directory and, where there is none yet, the library's directory.
+    Creates the state directory and, where there is none yet, the library's directory. Returns the
+    descriptor of a lock that is to stay open as long as the server runs: it keeps a second one out
+    also while the first one's scheduler has died and is not back yet.
     """
     state = StateDirectory(settings.state)
     state.prepare()
-    lock = state.lock("scheduler")
+    server = state.lock("server")
+    try:
+        _check(settings, state)
+    except PronkError:
+        os.close(server)
+        raise
+    return server
+
+
+def _check(settings: Settings, state: StateDirectory) -> None:
+    lock = state.lock("scheduler")  # of a server under another supervisord
     try:
         _check_library(settings.models)
         if settings.scheduler:
             client_keys(settings.keys_directory)
         else:
-            _check_address(*settings.address)
+            check_address(*settings.address)
         if settings.listen_tcp:
             server_keys(settings.keys_directory)
         state.remove_stale_sockets()
@@ -34,10 +46,11 @@ def check(settings: Settings) -> None:
         os.close(lock)
 
 
-def free_port(address: str) -> int:
-    """A port of `address` on which nobody listens just now."""
-    with _bound(address, 0) as probe:
-        return probe.getsockname()[1]
+def free_port(address: str) -> socket.socket:
+    """A port of `address` on which nobody listens: as long as this socket is open, the kernel gives
+    it to nobody who does not ask for it by its number.
+    """
+    return _bound(address, 0)
 
 
 def _check_library(models: Path) -> None:
@@ -52,7 +65,8 @@ def _check_library(models: Path) -> None:
         ) from None
 
 
-def _check_address(address: str, port: int) -> None:
+def check_address(address: str, port: int) -> None:
+    """Raises `PronkError` where nobody could listen there."""
     _bound(address, port).close()
 
 

@@ -16,7 +16,6 @@ READY = "ready"
 WARNING = "warning"
 FAILURE = "failure"
 NOTHING = "nothing"
-STOPPING = "stopping"
 
 _STREAMS = {READY: 1, WARNING: 2, FAILURE: 2}
 
@@ -31,9 +30,6 @@ def handle(event: object, response: bytes) -> None:
         say(_STREAMS[kind], line)
     if kind == FAILURE:
         _failed = True
-    if kind in (FAILURE, STOPPING):
-        # Also when it is stopping already: supervisord takes a hang-up for a wish to start again,
-        # and would outlive its terminal.
         os.kill(os.getpid(), signal.SIGTERM)
 
 

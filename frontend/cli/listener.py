@@ -59,7 +59,6 @@ class Listener:
             case "SUPERVISOR_STATE_CHANGE_STOPPING":
                 self._stopping = True
                 self.starting = False
-                return console.STOPPING
             case "PROCESS_COMMUNICATION_STDERR":
                 return f"{console.READY} {payload.partition(chr(10))[2]}"
             case "PROCESS_STATE_FATAL" if not self._stopping:

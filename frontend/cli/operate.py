@@ -24,6 +24,7 @@ from ...protocol.settings import Settings
 from ...protocol.state import StateDirectory
 
 _LOOK_SECONDS = 0.5
+_KNOCK_SECONDS = 0.1
 
 RESTART_SECONDS = 3.0
 """How long a scheduler that was killed may take to be back."""
@@ -78,14 +79,15 @@ class Operator:
 
 def _somebody_listens(path: str) -> bool:
     """Whether a scheduler is there, perhaps after a moment: it may just be restarted."""
-    deadline = time.monotonic() + RESTART_SECONDS
-    while True:
+    # Tries count, and not the clock: this process may have stood still together with the scheduler.
+    for _ in range(round(RESTART_SECONDS / _KNOCK_SECONDS)):
         with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
             probe.connect(path)
             return True
-        if time.monotonic() > deadline or not Path(path).parent.exists():
-            return False
-        time.sleep(0.1)
+        if not Path(path).parent.exists():
+            break
+        time.sleep(_KNOCK_SECONDS)
+    return False
 
 
 def _odd() -> PronkError:

@@ -32,9 +32,11 @@ def become_supervisord(*, workers_only: bool = False) -> NoReturn:
         os.environ["PRONK_CONFIG"] = str(config)
     address, port = settings.address
     if port == 0:
-        settings = load_settings(PRONK_HOST=_host(address, free_port(address)))
+        kept = free_port(address)
+        kept.set_inheritable(True)  # supervisord has it open until its end, and listens later
+        settings = load_settings(PRONK_HOST=_host(address, kept.getsockname()[1]))
         os.environ["PRONK_HOST"] = settings.host
-    check(settings)
+    os.set_inheritable(check(settings), True)  # supervisord's, until its end
     if warning := advice(settings):
         print(f"pronk: {warning}", file=sys.stderr, flush=True)
     programs = StateDirectory(settings.state).supervisor_config

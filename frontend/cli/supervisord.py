@@ -7,11 +7,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 
-from supervisor import events, supervisord  # pyright: ignore[reportMissingTypeStubs]
+from supervisor import events, process, supervisord  # pyright: ignore[reportMissingTypeStubs]
 from supervisor.medusa.asyncore_25 import (  # pyright: ignore[reportMissingTypeStubs]
     socket_map,
 )
+from supervisor.options import ServerOptions  # pyright: ignore[reportMissingTypeStubs]
 from supervisor.process import (  # pyright: ignore[reportMissingTypeStubs]
     ProcessStates,
     Subprocess,
@@ -59,12 +61,46 @@ class Exited(events.ProcessStateExitedEvent):
         return [*super().get_extra_values(), ("status", self.process.exitstatus)]
 
 
+class Options(ServerOptions):
+    """Supervisord's options, through which it also takes its signals."""
+
+    def get_signal(self) -> int | None:
+        """The next signal. A hang-up ends the server like every other program: supervisord takes it
+        for a wish to start everything anew, and would outlive its terminal.
+        """
+        number = super().get_signal()
+        return signal.SIGTERM if number == signal.SIGHUP else number
+
+
+class Clock:
+    """The time by which supervisord counts how long its children take to start and to end.
+
+    It looks at least once a second. Where much more has gone by, it stood still itself, and so did
+    its children most likely: those that end properly are not to be killed for that.
+    """
+
+    LONGEST_TURN = 1.5
+    """Seconds that count between two looks at most."""
+
+    def __init__(self) -> None:
+        self._time = time.time()
+        self._looked = time.monotonic()
+
+    def time(self) -> float:
+        """Unix time, but for standstills. It never goes backwards."""
+        before, self._looked = self._looked, time.monotonic()
+        self._time += min(self._looked - before, self.LONGEST_TURN)
+        return self._time
+
+
 def main() -> None:
     """Runs supervisord with this process's arguments until it is told to end, or cannot go on."""
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         # Under nohup. Supervisord sets its own handler, so the signal has to be kept away from it.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     Alarm()
+    supervisord.ServerOptions = Options
+    process.time = Clock()
     events.register("PROCESS_STATE_EXITED", Exited)
     Subprocess.event_map[ProcessStates.EXITED] = Exited
     try:

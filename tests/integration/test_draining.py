@@ -88,6 +88,11 @@ def holder(server: Server) -> ProcessEntry:
     return max(holders, key=lambda entry: entry.requests)
 
 
+def of(entry: ProcessEntry) -> tuple[str, psutil.Process]:
+    """Name and process of one that the scheduler listed."""
+    return entry.name, psutil.Process(entry.pid)
+
+
 class Stream:
     """Reads `LONG` in the background; its text is there as soon as it is whole."""
 
@@ -107,8 +112,26 @@ class Stream:
         assert line["eval_count"] == COUNT
         return text
 
+    @property
+    def is_over(self) -> bool:
+        return self._text.done()
+
     def is_right(self) -> bool:
         return self._text.result(PATIENCE) == "0123456789" * (COUNT // 10)
+
+
+def held(server: Server, pool: ThreadPoolExecutor) -> tuple[Stream, str, psutil.Process]:
+    """A stream under way, and the name and process of its worker, which stands still: the stream
+    goes on for as long as a test needs.
+    """
+    while True:
+        stream = Stream(server, pool)
+        name, worker = of(holder(server))
+        worker.suspend()
+        if holder(server).requests and not stream.is_over:
+            return stream, name, worker
+        worker.resume()  # it was faster than we are
+        assert stream.is_right()
 
 
 def ask(server: Server) -> int:
@@ -120,9 +143,7 @@ def ask(server: Server) -> int:
 def test_a_drained_worker_finishes_its_stream_while_another_takes_what_is_new(
     server: Server, pool: ThreadPoolExecutor
 ):
-    stream = Stream(server, pool)
-    name, worker = holder(server).name, psutil.Process(holder(server).pid)
-    worker.suspend()  # so that its stream goes on for as long as the test needs
+    stream, name, worker = held(server, pool)
     draining = pool.submit(pronk, server, "drain", "worker", name)
     wait_for(lambda: state(server, name) == "draining", "the worker drains")
     assert ask(server) == 2
@@ -139,7 +160,7 @@ def test_a_drained_worker_finishes_its_stream_while_another_takes_what_is_new(
 
 def test_a_signal_has_a_worker_drain_as_well(server: Server, pool: ThreadPoolExecutor):
     stream = Stream(server, pool)
-    name, worker = holder(server).name, psutil.Process(holder(server).pid)
+    name, worker = of(holder(server))
     worker.send_signal(signal.SIGUSR1)
     assert stream.is_right()
     wait_for(lambda: not worker.is_running(), "the end of the worker")
@@ -149,9 +170,7 @@ def test_a_signal_has_a_worker_drain_as_well(server: Server, pool: ThreadPoolExe
 
 
 def test_what_is_not_done_at_the_limit_goes_on_elsewhere(server: Server, pool: ThreadPoolExecutor):
-    stream = Stream(server, pool)
-    name, worker = holder(server).name, psutil.Process(holder(server).pid)
-    worker.suspend()
+    stream, name, worker = held(server, pool)
     draining = pool.submit(pronk, server, "drain", "worker", name, "--timeout", "0")
     wait_for(lambda: state(server, name) == "draining", "the worker drains")
     worker.resume()
@@ -196,13 +215,17 @@ def test_what_is_not_there_is_one_line_and_status_1(server: Server):
 
 
 def test_status_lists_every_process(server: Server):
-    done = pronk(server, "status")
+    def states() -> set[tuple[str, ...]]:
+        return {(entry.name, str(entry.pid), entry.state) for entry in server.entries()}
+
+    before, done = states(), pronk(server, "status")
+    while before != states():  # a worker that begins or ends just now is not what is tested
+        before, done = states(), pronk(server, "status")
     assert done.returncode == 0
     head, *rows = done.stdout.splitlines()
     assert head.split() == ["NAME", "PID", "STATE", "MODEL", "REQUESTS", "DEVICES", "INCARNATION"]
-    shown = {tuple(row.split()[:3]) for row in rows[:4]}
-    assert shown == {(entry.name, str(entry.pid), entry.state) for entry in server.entries()}
-    assert rows[4:] == ["requests that wait for a worker: 0"]
+    assert {tuple(row.split()[:3]) for row in rows[: len(before)]} == before
+    assert rows[len(before) :] == ["requests that wait for a worker: 0"]
 
 
 def test_without_a_server_the_commands_say_so(make_server: ServerMaker):

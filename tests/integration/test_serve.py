@@ -207,7 +207,7 @@ class TestFile:
     ) -> None:
         file = tmp_path / "pronk.toml"
         file.write_text('demo_model = "off"\n[model.demo]\nmax_replicas = 1\n')
-        server = make_server(PRONK_CONFIG=os.path.relpath(file))
+        server = make_server(PRONK_CONFIG=os.path.relpath(file), **LEAN)
         roles = ["pronk.scheduler", "pronk.workers", "pronk.frontend"]
         for process in [process for role in roles for process in server.processes(role)]:
             told = Path(process.environ()["PRONK_CONFIG"])
@@ -268,6 +268,8 @@ class TestRefusal:
         assert server.process
         server.process.send_signal(signal.SIGSTOP)  # or the next scheduler may be faster than us
         scheduler.kill()
+        second = make_server(start=False, PRONK_STATE=str(server.state))
+        assert "another server runs" in refusal(second), "though its scheduler is not there"
         lock = wait_for(stolen, "the lock of the killed scheduler")
         server.process.send_signal(signal.SIGCONT)
         try:
@@ -287,8 +289,8 @@ class TestEnd:
 
     @pytest.fixture
     def family(self, make_server: ServerMaker) -> Iterator[tuple[Server, list[psutil.Process]]]:
-        server = make_server(PRONK_ECHO_MODEL="on")
-        # A worker that has told which devices there are is exchanged.
+        # Nobody counts devices: a worker that has done so is exchanged, whoever looks at it.
+        server = make_server(PRONK_ECHO_MODEL="on", **LEAN | {"PRONK_WORKERS": "2"})
         complete = 1 + sum(ROLES.values())
         wait_for(lambda: len(running(server)) >= complete, "all processes")
         family = running(server)

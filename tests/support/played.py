@@ -190,6 +190,10 @@ class PlayedScheduler:
         elif peer not in self.peers:
             self._router.send(peer, WhoAreYou(self.boot_id))
             return
+        if isinstance(message, (Generate, Embed)) and (
+            (message.request, message.attempt) in self.bodies
+        ):
+            return  # submitted again after a silence, and known already
         if not isinstance(message, PeerHeartbeat):
             self.seen.append(message)
         match message:
@@ -289,6 +293,12 @@ class Stack:
             self._stopped = True
             await self.frontend.stop()
 
+    async def close(self) -> None:
+        await self.client.close()
+        await self.stop_frontend()
+        self.scheduler.close()
+        self.store.close()
+
     def restart_scheduler(self) -> None:
         workers, self.scheduler.workers = self.scheduler.workers, []
         self.scheduler.close()
@@ -320,10 +330,7 @@ async def running(state: StateDirectory, **settings: Any) -> AsyncIterator[Stack
         await until(lambda: stack.scheduler.all(Hello), "the frontend announces itself")
         yield stack
     finally:
-        await stack.client.close()
-        await stack.stop_frontend()
-        stack.scheduler.close()
-        stack.store.close()
+        await stack.close()
 
 
 def answering(stack: Stack, *texts: str, context: list[int] | None = None) -> None:

@@ -233,10 +233,10 @@ def played_api() -> Iterator[PlayedApi]:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         played.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        ready.set()
 
     def serve() -> None:
         loop.run_until_complete(start())
+        loop.call_soon(ready.set)  # not before the loop runs that is stopped in the end
         loop.run_forever()
         loop.run_until_complete(runner.cleanup())
         loop.close()

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -50,10 +51,21 @@ def free_ports(count: int, address: str = "127.0.0.1") -> int:
     raise AssertionError(f"no {count} free ports in a row")
 
 
+_MOST_KEPT = 64
+_kept: deque[socket.socket] = deque()
+"""The ports that were given out last, bound, so that the kernel gives them to nobody else before
+they are listened on. Who listens there sets SO_REUSEADDR, as all our servers do."""
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port on which nobody listens."""
+    probe = socket.socket()
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    probe.bind(("127.0.0.1", 0))
+    _kept.append(probe)
+    if len(_kept) > _MOST_KEPT:
+        _kept.popleft().close()
+    return probe.getsockname()[1]
 
 
 class Server:
@@ -86,6 +98,8 @@ class Server:
         self.process: subprocess.Popen[str] | None = None
         self.console: list[str] = []
         """The lines of it that were read."""
+        self._unread = b""
+        """What was read behind them."""
         self.family: list[psutil.Process] = []
 
     def start(self) -> None:
@@ -103,21 +117,31 @@ class Server:
 
     def read_until(self, word: str) -> str:
         """The first line of the console that has `word` in it."""
-        assert self.process
-        assert self.process.stdout
         seen: list[str] = []
         deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            if not select.select([self.process.stdout], [], [], 0.2)[0]:
-                continue
-            line = self.process.stdout.readline()
-            if not line:
-                break
+        while line := self._read_line(deadline):
             seen.append(line)
             self.console.append(line)
             if word in line:
                 return line.rstrip()
         raise AssertionError(f"no {word!r} on the console:\n{''.join(seen)}\n{self.logs()}")
+
+    def _read_line(self, deadline: float) -> str:
+        """The next line of the console; empty at its end, and where none comes in time."""
+        assert self.process
+        assert self.process.stdout
+        # Not through the file: what it reads at once it keeps, and nobody can wait for that.
+        while b"\n" not in self._unread and time.monotonic() < deadline:
+            if not select.select([self.process.stdout], [], [], 0.2)[0]:
+                continue
+            if not (data := os.read(self.process.stdout.fileno(), 65536)):
+                break
+            self._unread += data
+        line, end, rest = self._unread.partition(b"\n")
+        if not end:
+            return ""
+        self._unread = rest
+        return line.decode() + "\n"
 
     def logs(self) -> str:
         """What every process of this server wrote, for the message of a failed test."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -15,8 +17,9 @@ from typer.testing import CliRunner, Result
 
 from pronk.frontend.cli import console
 from pronk.frontend.cli.app import app
-from pronk.frontend.cli.checks import check, free_port
+from pronk.frontend.cli.checks import check, check_address, free_port
 from pronk.frontend.cli.listener import Listener, last_line
+from pronk.frontend.cli.supervisord import Clock, Options
 from pronk.protocol.errors import PronkError
 from pronk.protocol.settings import load_settings
 from pronk.protocol.state import StateDirectory
@@ -187,21 +190,35 @@ def test_an_existing_library_is_left_as_it_is(place: Path) -> None:
     models = place / "models"
     models.mkdir()
     before = models.stat().st_mtime_ns
-    port = free_port("127.0.0.1")
-    check(load_settings(PRONK_HOST=f"127.0.0.1:{port}", PRONK_MODELS=models, state=place / "s"))
+    settings = load_settings(PRONK_HOST="127.0.0.1:0", PRONK_MODELS=models, state=place / "s")
+    os.close(check(settings))
     assert models.stat().st_mtime_ns == before
     assert list(models.iterdir()) == []
+
+
+def test_a_free_port_is_kept_for_whoever_knows_its_number() -> None:
+    with free_port("127.0.0.1") as kept:
+        place = kept.getsockname()
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(place)
+        check_address(*place)
+        with socket.create_server(place), pytest.raises(PronkError, match="listens there"):
+            check_address(*place)
 
 
 def test_a_state_directory_in_use_is_refused(place: Path) -> None:
     state = StateDirectory(place / "s")
     state.prepare()
-    held = state.lock("scheduler")
-    try:
-        with pytest.raises(PronkError, match="another server"):
-            check(load_settings(PRONK_MODELS=place, state=state.root, PRONK_HOST="127.0.0.1:0"))
-    finally:
-        os.close(held)
+    settings = load_settings(PRONK_MODELS=place, state=state.root, PRONK_HOST="127.0.0.1:0")
+    scheduler = state.lock("scheduler")
+    with pytest.raises(PronkError, match="another server"):
+        check(settings)
+    os.close(scheduler)
+    server = check(settings)  # whose scheduler has not come yet, or has died
+    with pytest.raises(PronkError, match="another server"):
+        check(settings)
+    os.close(server)
+    os.close(check(settings))
 
 
 class TestListener:
@@ -241,7 +258,7 @@ class TestListener:
         assert self.answer(listener, *refusal) == console.NOTHING, "it is told once"
 
     def test_what_gives_up_while_the_server_stops_is_no_failure(self, listener: Listener) -> None:
-        assert self.answer(listener, "SUPERVISOR_STATE_CHANGE_STOPPING") == console.STOPPING
+        assert self.answer(listener, "SUPERVISOR_STATE_CHANGE_STOPPING") == console.NOTHING
         payload = "processname:scheduler groupname:pronk-scheduler from_state:BACKOFF"
         assert self.answer(listener, "PROCESS_STATE_FATAL", payload) == console.NOTHING
 
@@ -261,6 +278,24 @@ class TestListener:
 
     def test_a_log_that_is_not_there_says_nothing(self, tmp_path: Path) -> None:
         assert last_line(tmp_path / "none.log") == ""
+
+
+def test_a_hang_up_ends_supervisord_and_starts_nothing_anew() -> None:
+    options = Options()
+    for number in (signal.SIGHUP, signal.SIGCHLD):
+        options.signal_receiver.receive(number, None)
+    assert [options.get_signal() for _ in range(3)] == [signal.SIGTERM, signal.SIGCHLD, None]
+
+
+def test_no_standstill_counts_against_what_supervisord_waits_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moment = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: moment)
+    clock = Clock()
+    began = clock.time()
+    for moment, passed in ((101.0, 1.0), (3600.0, 1.0 + Clock.LONGEST_TURN)):  # noqa: B007
+        assert clock.time() == pytest.approx(began + passed)
 
 
 def test_a_console_that_nobody_reads_holds_nothing_up() -> None:

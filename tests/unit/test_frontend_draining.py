@@ -137,6 +137,21 @@ async def test_beyond_the_limit_a_stream_gets_its_end(stack: Stack, limit: float
         assert "shutting down" in json.loads(await response.content.read())["error"]
 
 
+async def test_a_word_to_drain_that_comes_before_it_accepts_is_heeded(
+    state: StateDirectory,
+) -> None:
+    stack = Stack(state, Settings(state=state.root))
+    try:
+        done = drained(stack)
+        stack.frontend.drain()
+        await asyncio.sleep(0)
+        await stack.frontend.start()
+        await asyncio.wait_for(done.wait(), PATIENCE)
+        assert await refuses(stack.port)
+    finally:
+        await stack.close()
+
+
 async def test_a_new_scheduler_hears_that_a_frontend_drains(stack: Stack) -> None:
     starting(stack, "Hi")
     async with stack.client.post("/api/chat", json=QUESTION) as response:
@@ -145,7 +160,7 @@ async def test_a_new_scheduler_hears_that_a_frontend_drains(stack: Stack) -> Non
         await until(lambda: stack.scheduler.all(Draining), "it drains")
         stack.restart_scheduler()
         await until(lambda: stack.scheduler.all(Draining), "the next scheduler is told")
-        (hello,) = stack.scheduler.all(Hello)
+        hello = stack.scheduler.all(Hello)[0]
         assert len(hello.requests) == 1
 
 

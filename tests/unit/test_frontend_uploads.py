@@ -221,7 +221,7 @@ async def test_a_refusal_reaches_a_client_that_is_still_sending(
         yield b"x" * 1000
         await released.wait()
 
-    answered, text = await asyncio.wait_for(send(stack, b"x" * 2000, data=slowly()), 10)
+    answered, text = await asyncio.wait_for(send(stack, b"x" * 2000, data=slowly()), PATIENCE)
     released.set()
     assert (answered, text) == (status, b'{"error":"because"}')
 

@@ -35,10 +35,11 @@ def caller_of(request: web.Request) -> Caller:
 
 def abort(request: web.Request) -> None:
     """Cuts the connection, and has the kernel drop what it still holds for the client, too."""
-    if request.transport:
-        connection = request.transport.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
-        request.transport.abort()
+    if transport := request.transport:
+        if not transport.is_closing():  # its descriptor may be another connection's by then
+            connection = transport.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        transport.abort()
 
 
 async def stream(
