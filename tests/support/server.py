@@ -50,10 +50,23 @@ def free_ports(count: int, address: str = "127.0.0.1") -> int:
     raise AssertionError(f"no {count} free ports in a row")
 
 
+_held: list[socket.socket] = []
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port for a server of ours, which is given to nobody else as long as this process lives.
+
+    It may take seconds until the server listens there, and meanwhile others ask for any free port.
+    """
+    holder = socket.socket()
+    holder.bind(("127.0.0.1", 0))
+    if sys.platform == "linux":
+        # Whoever names the port, and wants this too, may have it beside one who does not listen.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _held.append(holder)
+        return holder.getsockname()[1]
+    with holder:
+        return holder.getsockname()[1]
 
 
 class Server:
@@ -83,9 +96,10 @@ class Server:
             **settings,
         }
         self.command = ["serve"]
-        self.process: subprocess.Popen[str] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
         self.console: list[str] = []
         """The lines of it that were read."""
+        self._unread = b""
         self.family: list[psutil.Process] = []
 
     def start(self) -> None:
@@ -96,7 +110,7 @@ class Server:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
+            bufsize=0,  # or a line would lie there that no `select` tells of
             start_new_session=True,  # a Ctrl-C at the test run is not for the server
         )
         self.ready_line = self.read_until("ready")
@@ -107,16 +121,19 @@ class Server:
         assert self.process.stdout
         seen: list[str] = []
         deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            if not select.select([self.process.stdout], [], [], 0.2)[0]:
-                continue
-            line = self.process.stdout.readline()
-            if not line:
+        while True:
+            while b"\n" in self._unread:
+                head, self._unread = self._unread.split(b"\n", 1)
+                seen.append(f"{head.decode()}\n")
+                self.console.append(seen[-1])
+                if word in seen[-1]:
+                    return seen[-1].rstrip()
+            if time.monotonic() > deadline:
                 break
-            seen.append(line)
-            self.console.append(line)
-            if word in line:
-                return line.rstrip()
+            if select.select([self.process.stdout], [], [], 0.2)[0]:
+                if not (more := self.process.stdout.read(65536)):
+                    break
+                self._unread += more
         raise AssertionError(f"no {word!r} on the console:\n{''.join(seen)}\n{self.logs()}")
 
     def logs(self) -> str:
