@@ -15,8 +15,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import psutil
@@ -27,6 +28,9 @@ from pronk.protocol.state import StateDirectory
 
 PATIENCE = 120.0
 """Seconds that a test waits for a condition before it fails: far more than it ever takes."""
+
+
+T = TypeVar("T")
 
 
 def wait_for(condition: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
@@ -140,6 +144,30 @@ class Server:
         """What every process of this server wrote, for the message of a failed test."""
         files = sorted((self.state / "logs").glob("*")) if self.state.exists() else []
         return "\n".join(f"--- {file.name}\n{file.read_text()[-3000:]}" for file in files)
+
+    def written(self, role: str) -> str:
+        """What processes of one role wrote, as far as supervisord has passed it on by now."""
+        files = (self.state / "logs").glob(f"*{role}*")
+        return "".join(file.read_text() for file in files)
+
+    def resumptions(self) -> int:
+        """Attempts that have followed a lost one, as far as the logs tell by now."""
+        return self.written("frontend").count("follows a lost one")
+
+    def _has_resumed(self, times: int) -> bool:
+        return self.resumptions() >= times
+
+    def interrupted(self, ask: Callable[[], T], times: int = 1) -> T:
+        """What `ask` returns, which kills workers in mid-stream. It is called again where an answer
+        was at its end before its worker: whoever reads it may have stood still.
+        """
+        for _ in range(5):
+            wanted = self.resumptions() + times
+            answer = ask()
+            with contextlib.suppress(AssertionError):
+                wait_for(partial(self._has_resumed, wanted), "the logs' word", 5.0)
+                return answer
+        raise AssertionError("no death was in mid-stream")
 
     def processes(self, role: str) -> list[psutil.Process]:
         """The living processes of one role, by their command line."""
