@@ -414,6 +414,8 @@ class Worker:
 
         Returns whether the frontends take it as it comes.
         """
+        if self._exit.done():
+            return True  # the sockets are closed, or about to be
         keeps_up = True
         chunks: dict[str, list[Chunk]] = {}
         for message in messages:
