@@ -185,8 +185,13 @@ class Server:
         return self.processes("worker")
 
     def loaded(self) -> list[dict[str, Any]]:
-        """What `/api/ps` lists."""
-        return httpx.get(f"{self.url}/api/ps", timeout=PATIENCE).json()["models"]
+        """What `/api/ps` lists, as soon as there is a scheduler that knows."""
+
+        def listed() -> dict[str, Any] | None:
+            answer = httpx.get(f"{self.url}/api/ps", timeout=PATIENCE)
+            return None if answer.status_code == 503 else answer.json()
+
+        return wait_for(listed, "a list of the loaded models")["models"]
 
     def known(self) -> ProcessList:
         """Every frontend and worker as the scheduler has them, and how many requests wait."""
@@ -194,7 +199,7 @@ class Server:
         async def ask_scheduler() -> ProcessList:
             questions = Questions(StateDirectory(self.state).control, "the scheduler")
             try:
-                return await questions.ask(ListProcesses)
+                return await questions.ask(ListProcesses, PATIENCE)
             finally:
                 questions.close()
 
