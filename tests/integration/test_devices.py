@@ -16,6 +16,7 @@ REQUEST = {"model": "demo", "prompt": "hi", "stream": False, "options": {"num_pr
 def test_one_worker_counts_the_devices_and_the_next_one_serves(make_server: ServerMaker):
     server = make_server(PRONK_WORKERS="1")
     answer = httpx.post(f"{server.url}/api/generate", json=REQUEST, timeout=PATIENCE)
+    assert answer.status_code == 200, answer.text + server.logs()
     assert answer.json()["eval_count"] == 3
     wait_for(lambda: "device CPU (CPU):" in server.written("scheduler"), "the device's line")
     # A job is no crash, and makes nobody wait.
@@ -25,6 +26,7 @@ def test_one_worker_counts_the_devices_and_the_next_one_serves(make_server: Serv
 def test_a_model_is_measured_where_devices_are_declared(make_server: ServerMaker):
     server = make_server(PRONK_WORKERS="1", PRONK_DEVICES='[{"name":"sim0","memory":"1GiB"}]')
     answer = httpx.post(f"{server.url}/api/generate", json=REQUEST, timeout=PATIENCE)
+    assert answer.status_code == 200, answer.text + server.logs()
     assert answer.json()["eval_count"] == 3
     wait_for(lambda: "its job is done" in server.written("scheduler"), "the job's line")
     assert "device CPU" not in server.written("scheduler")

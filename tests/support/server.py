@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -54,23 +55,21 @@ def free_ports(count: int, address: str = "127.0.0.1") -> int:
     raise AssertionError(f"no {count} free ports in a row")
 
 
-_held: list[socket.socket] = []
+_MOST_KEPT = 64
+_kept: deque[socket.socket] = deque()
+"""The ports that were given out last, bound, so that the kernel gives them to nobody else before
+they are listened on. Who listens there sets SO_REUSEADDR, as all our servers do."""
 
 
 def free_port() -> int:
-    """A port for a server of ours, which is given to nobody else as long as this process lives.
-
-    It may take seconds until the server listens there, and meanwhile others ask for any free port.
-    """
-    holder = socket.socket()
-    holder.bind(("127.0.0.1", 0))
-    if sys.platform == "linux":
-        # Whoever names the port, and wants this too, may have it beside one who does not listen.
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _held.append(holder)
-        return holder.getsockname()[1]
-    with holder:
-        return holder.getsockname()[1]
+    """A port on which nobody listens."""
+    probe = socket.socket()
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    probe.bind(("127.0.0.1", 0))
+    _kept.append(probe)
+    if len(_kept) > _MOST_KEPT:
+        _kept.popleft().close()
+    return probe.getsockname()[1]
 
 
 class Server:
@@ -100,10 +99,11 @@ class Server:
             **settings,
         }
         self.command = ["serve"]
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[str] | None = None
         self.console: list[str] = []
         """The lines of it that were read."""
         self._unread = b""
+        """What was read behind them."""
         self.family: list[psutil.Process] = []
 
     def start(self) -> None:
@@ -114,31 +114,38 @@ class Server:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            bufsize=0,  # or a line would lie there that no `select` tells of
+            text=True,
             start_new_session=True,  # a Ctrl-C at the test run is not for the server
         )
         self.ready_line = self.read_until("ready")
 
     def read_until(self, word: str) -> str:
         """The first line of the console that has `word` in it."""
-        assert self.process
-        assert self.process.stdout
         seen: list[str] = []
         deadline = time.monotonic() + PATIENCE
-        while True:
-            while b"\n" in self._unread:
-                head, self._unread = self._unread.split(b"\n", 1)
-                seen.append(f"{head.decode()}\n")
-                self.console.append(seen[-1])
-                if word in seen[-1]:
-                    return seen[-1].rstrip()
-            if time.monotonic() > deadline:
-                break
-            if select.select([self.process.stdout], [], [], 0.2)[0]:
-                if not (more := self.process.stdout.read(65536)):
-                    break
-                self._unread += more
+        while line := self._read_line(deadline):
+            seen.append(line)
+            self.console.append(line)
+            if word in line:
+                return line.rstrip()
         raise AssertionError(f"no {word!r} on the console:\n{''.join(seen)}\n{self.logs()}")
+
+    def _read_line(self, deadline: float) -> str:
+        """The next line of the console; empty at its end, and where none comes in time."""
+        assert self.process
+        assert self.process.stdout
+        # Not through the file: what it reads at once it keeps, and nobody can wait for that.
+        while b"\n" not in self._unread and time.monotonic() < deadline:
+            if not select.select([self.process.stdout], [], [], 0.2)[0]:
+                continue
+            if not (data := os.read(self.process.stdout.fileno(), 65536)):
+                break
+            self._unread += data
+        line, end, rest = self._unread.partition(b"\n")
+        if not end:
+            return ""
+        self._unread = rest
+        return line.decode() + "\n"
 
     def logs(self) -> str:
         """What every process of this server wrote, for the message of a failed test."""
