@@ -21,7 +21,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import zmq
@@ -85,7 +85,14 @@ _LINK_IDLE_SECONDS = 60.0
 _LAST_WORDS_SECONDS = 1.0
 """Longest time that an exit waits for messages that are on their way."""
 
-_MOVING_SECONDS = 2.0
+_TURN = 0.1
+"""Seconds of a turn, in which what has come is heard. Where this process waits for another one it
+counts turns: time in which it stood still itself has brought it nothing to hear."""
+
+_ANSWER_TURNS = 50
+"""Longest time that it waits for the scheduler's word that it may go."""
+
+_MOVING_TURNS = 20
 """Longest time that the engine may take to leave the requests that go on elsewhere."""
 
 _Key = tuple[str, int]
@@ -155,6 +162,13 @@ class Worker:
     def _leave(self, status: int) -> None:
         if not self._exit.done():
             self._exit.set_result(status)
+
+    def _after(self, turns: int, action: Callable[[], None]) -> None:
+        """Has something done after so many turns."""
+        if turns:
+            self._loop.call_later(_TURN, self._after, turns - 1, action)
+        else:
+            action()
 
     def _enter(self, phase: WorkerPhase) -> None:
         self._phase = _LIFE.step(self._name, self._phase, phase)
@@ -278,13 +292,13 @@ class Worker:
             # First of all, so that no token follows what its owner takes for the end.
             self._cancel(Cancel(header.request, header.attempt))
             link.send(Lost(header.request, header.attempt, failure))
-        self._loop.call_later(_MOVING_SECONDS, self._unload, "drained")
+        self._after(_MOVING_TURNS, lambda: self._unload("drained"))
         self._leave_when_idle()
 
     def _leave_when_idle(self) -> None:
         """Waits a moment for the scheduler's word: what it sent before it knew is taken first."""
         if self._phase is WorkerPhase.DRAINING and not self._running:
-            self._loop.call_later(_LAST_WORDS_SECONDS, self._leave_if_idle)
+            self._after(_ANSWER_TURNS, self._leave_if_idle)
 
     def _leave_if_idle(self) -> None:
         if not self._running:
@@ -298,7 +312,7 @@ class Worker:
         """Sends what a job brought: the last thing that this process does."""
         self._scheduler.send(answer)
         # The answer is Unload: a death that overtakes it would hide it.
-        self._loop.call_later(_LAST_WORDS_SECONDS, self._leave, 0)
+        self._after(_ANSWER_TURNS, lambda: self._leave(0))
 
     # --- requests
 
@@ -400,6 +414,8 @@ class Worker:
 
         Returns whether the frontends take it as it comes.
         """
+        if self._exit.done():
+            return True  # the sockets are closed, or about to be
         keeps_up = True
         chunks: dict[str, list[Chunk]] = {}
         for message in messages:
@@ -432,7 +448,7 @@ class Worker:
                     _log.error("%s", message.failure.message)
                     self._scheduler.send(message)
                     # The answer is Unload: a death that overtakes the reason would hide it.
-                    self._loop.call_later(_LAST_WORDS_SECONDS, self._leave, 0)
+                    self._after(_ANSWER_TURNS, lambda: self._leave(0))
                 case _:
                     pass
         return keeps_up

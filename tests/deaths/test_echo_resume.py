@@ -63,6 +63,7 @@ def test_streams_whose_worker_is_killed_say_every_token_once(echoing: Server) ->
         assert len(lines) == tokens + 1 or number == HELD
     told = [one for line in answers[TOLD] for one in line.get("logprobs", ())]
     assert b"".join(bytes(one["bytes"]) for one in told).decode() == undisturbed(TOKENS + TOLD)
-    assert "attempt 2 follows a lost one" in echoing.logs(), "they were killed in the stream"
+    resumed = "attempt 2 follows a lost one"
+    wait_for(lambda: resumed in echoing.written("frontend"), "they were killed in the stream", 10)
     pids = {victim.pid for victim in victims}
     assert wait_for(lambda: pids.isdisjoint(w.pid for w in echoing.workers()), "new workers")

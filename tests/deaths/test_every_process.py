@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import psutil
@@ -19,17 +20,17 @@ from support.server import PATIENCE, Server, servers, wait_for
 # One server for all of them: each waits until every process of it is in its place again.
 pytestmark = pytest.mark.xdist_group("every process")
 
-LONG = {
+LONG: dict[str, Any] = {
     "model": "endless",
     "prompt": "go",
-    "options": {"temperature": 0, "num_ctx": 32768, "num_predict": 4000},
+    "options": {"temperature": 0, "num_ctx": 32768},
 }
 SHORT = {"model": "endless", "prompt": "go", "stream": False, "options": {"num_predict": 2}}
 
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Server]:
-    """A server whose model `endless` answers 4,000 tokens to `LONG`."""
+    """A server whose model `endless` answers `LONG` with as many tokens as are asked for."""
     with servers() as make:
         one_replica = '{"endless": {"max_replicas": 1}}'
         server = make(start=False, PRONK_FRONTENDS="2", PRONK_MODEL_LIMITS=one_replica)
@@ -49,15 +50,16 @@ def victim(shared: Server) -> Server:
 class Reader:
     """Reads one streamed answer in the background."""
 
-    def __init__(self, server: Server, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, server: Server, pool: ThreadPoolExecutor, tokens: int = 4000) -> None:
         self.lines: list[dict] = []
         self.first = threading.Event()
         self._server = server
+        self._question = LONG | {"options": LONG["options"] | {"num_predict": tokens}}
         self.end: Future[None] = pool.submit(self._read)
 
     def _read(self) -> None:
         url = f"{self._server.url}/api/generate"
-        with httpx.stream("POST", url, json=LONG, timeout=PATIENCE) as answer:
+        with httpx.stream("POST", url, json=self._question, timeout=PATIENCE) as answer:
             self._port = answer.extensions["network_stream"].get_extra_info("client_addr")[1]
             for line in answer.iter_lines():
                 self.lines.append(json.loads(line))
@@ -136,7 +138,7 @@ def test_a_killed_store_is_replaced_without_anyone_noticing(victim: Server):
 def test_a_killed_frontend_breaks_its_own_connections_only(
     victim: Server, pool: ThreadPoolExecutor
 ):
-    reader = Reader(victim, pool)
+    reader = Reader(victim, pool, 1_000_000)
     assert reader.first.wait(PATIENCE)
     worker = victim.worker_with_model()
     frontends = victim.processes("pronk.frontend")

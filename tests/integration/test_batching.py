@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import ollama
 import pytest
 
-from support.server import Server
+from support.server import PATIENCE, Server
 
 pytestmark = pytest.mark.xdist_group("batching")  # one server for all of them
 
@@ -75,13 +75,22 @@ async def test_nothing_of_one_request_reaches_another(server: Server) -> None:
 
 
 async def test_a_client_that_leaves_frees_its_slot_for_who_waits(server: Server) -> None:
+    begun: asyncio.Queue[asyncio.Task[None] | None] = asyncio.Queue()
+
     async def endless() -> None:
-        options = {"ignore_eos": True, "num_predict": 30_000}
+        options = {"ignore_eos": True, "num_predict": 1_000_000}
+        first = True
         async for _ in await client(server).generate("demo", "hi", stream=True, options=options):
-            pass
+            if first:
+                begun.put_nowait(asyncio.current_task())
+            first = False
 
     streams = [asyncio.create_task(endless()) for _ in range(SLOTS + 2)]
-    for stream in streams[:4]:
+    async with asyncio.timeout(PATIENCE):
+        running = [await begun.get() for _ in range(SLOTS)]
+    assert begun.empty(), "the others wait"
+    for stream in running[:4]:
+        assert stream
         stream.cancel()
     assert "Tokyo" in await ask(server, "What is the capital of Japan?")
     for stream in streams:

@@ -72,7 +72,7 @@ def test_a_busy_model_gets_a_second_replica_by_itself_and_loses_it_when_it_is_id
         assert both["name"] == "endless:latest"
         assert both["size"] == 2 * alone[0]["size"]
         assert both["size_vram"] == 2 * alone[0]["size_vram"] > 0
-        assert len(holders(server)) == 2
+        wait_for(lambda: len(holders(server)) == 2, "both, and none that measures any more")
     wait_for(lambda: len(holders(server)) == 1, "the end of the replica that nobody needs")
     (entry,) = server.loaded()
     assert entry["size"] == alone[0]["size"]

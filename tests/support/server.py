@@ -16,8 +16,9 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import psutil
@@ -28,6 +29,9 @@ from pronk.protocol.state import StateDirectory
 
 PATIENCE = 120.0
 """Seconds that a test waits for a condition before it fails: far more than it ever takes."""
+
+
+T = TypeVar("T")
 
 
 def wait_for(condition: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
@@ -148,6 +152,30 @@ class Server:
         files = sorted((self.state / "logs").glob("*")) if self.state.exists() else []
         return "\n".join(f"--- {file.name}\n{file.read_text()[-3000:]}" for file in files)
 
+    def written(self, role: str) -> str:
+        """What processes of one role wrote, as far as supervisord has passed it on by now."""
+        files = (self.state / "logs").glob(f"*{role}*")
+        return "".join(file.read_text() for file in files)
+
+    def resumptions(self) -> int:
+        """Attempts that have followed a lost one, as far as the logs tell by now."""
+        return self.written("frontend").count("follows a lost one")
+
+    def _has_resumed(self, times: int) -> bool:
+        return self.resumptions() >= times
+
+    def interrupted(self, ask: Callable[[], T], times: int = 1) -> T:
+        """What `ask` returns, which kills workers in mid-stream. It is called again where an answer
+        was at its end before its worker: whoever reads it may have stood still.
+        """
+        for _ in range(5):
+            wanted = self.resumptions() + times
+            answer = ask()
+            with contextlib.suppress(AssertionError):
+                wait_for(partial(self._has_resumed, wanted), "the logs' word", 5.0)
+                return answer
+        raise AssertionError("no death was in mid-stream")
+
     def processes(self, role: str) -> list[psutil.Process]:
         """The living processes of one role, by their command line."""
         assert self.process
@@ -164,8 +192,13 @@ class Server:
         return self.processes("worker")
 
     def loaded(self) -> list[dict[str, Any]]:
-        """What `/api/ps` lists."""
-        return httpx.get(f"{self.url}/api/ps", timeout=PATIENCE).json()["models"]
+        """What `/api/ps` lists, as soon as there is a scheduler that knows."""
+
+        def listed() -> dict[str, Any] | None:
+            answer = httpx.get(f"{self.url}/api/ps", timeout=PATIENCE)
+            return None if answer.status_code == 503 else answer.json()
+
+        return wait_for(listed, "a list of the loaded models")["models"]
 
     def known(self) -> ProcessList:
         """Every frontend and worker as the scheduler has them, and how many requests wait."""
@@ -173,7 +206,7 @@ class Server:
         async def ask_scheduler() -> ProcessList:
             questions = Questions(StateDirectory(self.state).control, "the scheduler")
             try:
-                return await questions.ask(ListProcesses)
+                return await questions.ask(ListProcesses, PATIENCE)
             finally:
                 questions.close()
 

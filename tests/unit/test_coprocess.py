@@ -95,22 +95,20 @@ def test_a_conversation_that_blows_up_its_template_is_refused_alone(
 def test_what_takes_no_memory_but_time_ends_too(
     way: str, processes: Coprocesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coprocess, "SECONDS", 0)
     template = of_model(gated(SLOW[way]), processes)
-    with pytest.raises(PronkError, match="too much memory or time"):
-        template.render([Turn("user", SESAME)])
+    with monkeypatch.context() as patched:
+        patched.setattr(coprocess, "SECONDS", 0)
+        with pytest.raises(PronkError, match="too much memory or time"):
+            template.render([Turn("user", SESAME)])
     assert template.render([Turn("user", "U")]) == "user:U;"
 
 
-def test_who_is_held_up_holds_up_nobody_else(
-    processes: Coprocesses, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_is_held_up_holds_up_nobody_else(processes: Coprocesses) -> None:
     """A process that is stopped takes its time on the clock; the others render meanwhile."""
     template = of_model(SAYS, processes)
     assert template.render([Turn("user", "U")]) == "user:U;"
     (stopped,) = children()
     stopped.suspend()
-    monkeypatch.setattr(coprocess, "PATIENCE", 20.0)
     with ThreadPoolExecutor(9) as threads:
         held = threads.submit(template.render, [Turn("user", "held")])
         wait_for(lambda: processes._free.empty(), "the stopped process to be taken")
@@ -218,9 +216,9 @@ def test_the_processes_know_nothing_of_ours(
     del processes
     (process,) = children()
     monkeypatch.setenv("PRONK_REGISTRIES", '{"r": {"token": "secret"}}')
-    with closing(Coprocesses(LOOP)):
+    with closing(Coprocesses(LOOP)) as others:
+        assert lastingly("", others)(1, 1, {}) == ""  # once it has imported all that it needs
         (other,) = (child for child in children() if child != process)
-        wait_for(lambda: other.status() == psutil.STATUS_SLEEPING, "the process to have started")
         assert not [name for name in other.environ() if not name.startswith("LC_")]
         assert {open_.path for open_ in other.open_files()} <= {"/dev/null"}
 

@@ -88,6 +88,9 @@ async def test_a_worker_with_a_job_is_blank_no_more(stage: Stage):
     hello = await stage.inbox.wait(Hello)
     assert hello.phase is WorkerPhase.LOADING
     stage.tell(load_of(WEIGHTS))
+    answer = await stage.inbox.wait((Measured, Loaded, LoadFailed))  # type: ignore[arg-type]
+    assert isinstance(answer, Measured)
+    stage.tell(Unload("its job is done"))
     assert await stage.exit_status() == 0
     assert not [m for _, m in stage.inbox.messages if isinstance(m, (Loaded, LoadFailed))]
 
@@ -101,6 +104,7 @@ async def test_a_file_that_is_no_model_is_told_of(stage: Stage, tmp_path: Path):
     answer: JobFailed = await stage.inbox.wait(JobFailed)
     assert (answer.call, answer.failure.code) == (call, Code.LOAD_FAILED)
     assert str(tmp_path) not in answer.failure.message
+    stage.tell(Unload("its job is done"))
     assert await stage.exit_status() == 0
 
 

@@ -312,6 +312,7 @@ async def test_a_file_that_is_no_model_fails_to_load_with_a_reason(
     assert message.startswith("reciter:latest could not be loaded: ")
     assert len(message) > len("reciter:latest could not be loaded: ") + 10
     assert "secret-place" not in message
+    stage.tell(Unload("its model could not be loaded"))
     assert await stage.exit_status() == 0
 
 
