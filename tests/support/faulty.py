@@ -49,6 +49,8 @@ class Fault:
     """Breaks the connection after so many."""
     stall: int | None = None
     """Sends no more after so many, and keeps the connection."""
+    gate: asyncio.Event | None = None
+    """Sends nothing before this is set."""
     end: int | None = None
     """Ends after so many, and says so: it sends a part of what was asked for."""
     corrupt: int | None = None
@@ -180,6 +182,8 @@ class Faulty:
         source: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
+        if fault.gate:
+            await fault.gate.wait()
         come = 0
         stops = [stop for stop in (fault.cut, fault.stall, fault.end) if stop is not None]
         most = min(stops, default=None)

@@ -15,8 +15,8 @@ import contextlib
 import datetime
 import ipaddress
 import json
+import re
 import shutil
-import socket
 import ssl
 import subprocess
 import threading
@@ -35,7 +35,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 from cryptography.x509.oid import NameOID
 
-from .server import free_port, wait_for
+from .server import wait_for
 
 PROGRAM = "docker-registry"
 
@@ -44,6 +44,9 @@ needs_registry = pytest.mark.skipif(
 )
 
 ISSUER = SERVICE = "tests"
+
+_LISTENING = re.compile(r'listening on (127\.0\.0\.1:[0-9]+)[,"]')
+"""What the program says once it listens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ class TokenRequest:
 @contextlib.contextmanager
 def plain_registry(directory: Path) -> Iterator[RunningRegistry]:
     """A registry that speaks plain HTTP and asks for nothing."""
-    with _running(directory, {"addr": f"127.0.0.1:{free_port()}"}) as registry:
+    with _running(directory, {}) as registry:
         yield registry
 
 
@@ -115,8 +118,7 @@ def tls_registry(
                 "rootcertbundle": str(ca.path),
             }
         }
-        listening = {"addr": f"127.0.0.1:{free_port()}", "tls": tls}
-        with _running(directory, listening, auth, ca.path, realm, asked) as registry:
+        with _running(directory, {"tls": tls}, auth, ca.path, realm, asked) as registry:
             yield registry
 
 
@@ -134,9 +136,10 @@ def _running(
     root.mkdir(parents=True)
     settings: dict[str, Any] = {
         "version": "0.1",
-        "log": {"level": "warn", "accesslog": {"disabled": True}},
+        "log": {"level": "info", "accesslog": {"disabled": True}},
         "storage": {"filesystem": {"rootdirectory": str(root)}, "delete": {"enabled": True}},
-        "http": listening,
+        # Any port: one that was chosen before could be another server's by now.
+        "http": {"addr": "127.0.0.1:0", **listening},
     }
     if auth:
         settings["auth"] = auth
@@ -150,21 +153,16 @@ def _running(
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-    host = listening["addr"]
     try:
-        wait_for(lambda: _listens(host) or process.poll() is not None, "the registry")
-        assert process.poll() is None, log.read_text()
+        wait_for(lambda: _LISTENING.search(log.read_text()) or process.poll(), "the registry")
+        said = _LISTENING.search(log.read_text())
+        assert said, log.read_text()
+        host = said[1]
         scheme = "https" if "tls" in listening else "http"
         yield RunningRegistry(f"{scheme}://{host}", host, root, process, ca, realm, asked)
     finally:
         process.terminate()
         process.wait()
-
-
-def _listens(host: str) -> bool:
-    address, _, port = host.rpartition(":")
-    with socket.socket() as probe:
-        return probe.connect_ex((address, int(port))) == 0
 
 
 class Authority:

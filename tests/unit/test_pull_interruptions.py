@@ -107,13 +107,14 @@ async def test_a_model_that_is_deleted_while_its_next_version_comes(stage: PullS
     new = WEIGHTS + b"new"
     digest = hashlib.sha256(new).hexdigest()
     stage.origin.add("library/m:latest", new)
-    stage.proxy.fault = lambda asked: Fault(pace=0.01) if asked.blob == digest else None
+    gone = asyncio.Event()
+    stage.proxy.fault = lambda asked: Fault(gate=gone) if asked.blob == digest else None
     pull = asyncio.create_task(stage.pull())
-    while not stage.proxy.asked_for(digest):
-        await asyncio.sleep(0.005)
+    await until(lambda: stage.proxy.asked_for(digest))
     await asyncio.to_thread(stage.writer.delete, stage.name())
     assert stage.models() == []
     assert stage.files(DIGEST) == set()
+    gone.set()
     await pull
     assert stage.models() == [stage.name()]
     assert (stage.root / "blobs" / f"sha256-{digest}").read_bytes() == new

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import configparser
 import json
 import logging
 import threading
+import time
 from pathlib import Path
 
 import keyring
@@ -17,6 +19,7 @@ from pronk.protocol.errors import PronkError
 from pronk.protocol.registries import RegistryAccess, canonical_host
 from pronk.protocol.settings import Settings, load_settings
 from pronk.workers.store.registry.credentials import Credentials
+from support.calls import until
 
 HOST = "models.example.org"
 
@@ -205,6 +208,22 @@ async def test_a_keyring_that_fails_or_hangs_is_none(caplog: pytest.LogCaptureFi
     finally:
         answered.set()
         known.close()
+
+
+async def test_a_standstill_of_ours_is_not_the_keyrings() -> None:
+    def answers(host: str) -> str:
+        asked.set()
+        may_answer.wait()
+        return "t0ken"
+
+    asked, may_answer = threading.Event(), threading.Event()
+    known = Credentials({}, answers, patience=0.5)
+    asking = asyncio.create_task(known.of(HOST))
+    await until(asked.is_set)
+    may_answer.set()
+    time.sleep(0.6)  # noqa: ASYNC251  what asks lives on this loop and stands still
+    assert secret_of(await asking)[2] == "t0ken"
+    known.close()
 
 
 async def test_the_keyring_of_the_user_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

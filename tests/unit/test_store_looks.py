@@ -6,6 +6,7 @@ import asyncio
 import random
 import struct
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from io import FileIO
 from pathlib import Path
@@ -17,13 +18,15 @@ from pronk.workers.store import demo
 from pronk.workers.store.files import stamp_of
 from pronk.workers.store.gguf_metadata import InvalidGGUF
 from pronk.workers.store.looking import looker as looker_module
-from pronk.workers.store.looking import reading
+from pronk.workers.store.looking import reading, throwaway
 from pronk.workers.store.looking.finding import Lacking, LookAtFile, LookAtTemplate
 from pronk.workers.store.looking.headers import Headers
 from pronk.workers.store.looking.looker import Looker
 from pronk.workers.store.looking.read_headers import Detail, said_of
 from pronk.workers.store.looking.reading import read, read_one
 from pronk.workers.store.looking.templates import Templates
+from pronk.workers.store.looking.throwaway import descriptor_of
+from support.calls import until
 from support.gguf_files import LLAMA, STRING, gguf_bytes, small_gguf, tensor, text
 from support.store import tiny_gguf
 
@@ -332,6 +335,34 @@ async def test_who_goes_away_ends_nobody_elses_look(
     async with asyncio.timeout(PATIENCE):
         await second
     assert headers.facts(path).parameter_size == "1B"
+
+
+async def test_who_goes_away_while_a_file_is_opened_leaves_nothing_open(
+    headers: Headers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening, may_open = threading.Event(), threading.Event()
+    opened: list[int] = []
+    path = small_gguf(tmp_path / "file")
+
+    def slowly(path: Path) -> int:
+        opening.set()
+        assert may_open.wait(PATIENCE)
+        opened.append(descriptor_of(path))
+        return opened[0]
+
+    def is_open() -> bool:
+        try:
+            return Path(f"/proc/self/fd/{opened[0]}").readlink() == path
+        except FileNotFoundError:
+            return False
+
+    monkeypatch.setattr(throwaway, "descriptor_of", slowly)
+    look = asyncio.create_task(read_one(headers, look_at(path)))
+    await until(opening.is_set)
+    look.cancel()
+    await asyncio.wait([look])
+    may_open.set()
+    await until(lambda: opened and not is_open())
 
 
 async def test_what_takes_longer_than_a_list_waits_is_done_all_the_same(

@@ -185,8 +185,9 @@ async def test_the_process_answers_every_kind_of_question(
 async def test_what_is_no_question_does_no_harm(
     process: subprocess.Popen[bytes], asker: Asker, state: StateDirectory
 ) -> None:
+    await asker.ask(ListModels(call()))  # it listens, and what is sent to it arrives
     with zmq.Context() as context, context.socket(zmq.DEALER) as raw:
-        raw.linger = 1000
+        raw.linger = int(PATIENCE * 1000)
         raw.connect(state.store)
         short = b"\0\0\0\x04\x92\xa1x\x80"
         for frames in ([b""], [b"\xff" * 100], [b"a", b"b", b"c"], [short]):

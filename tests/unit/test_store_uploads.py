@@ -29,7 +29,7 @@ from pronk.workers.store import uploads as module
 from pronk.workers.store.layout import Library
 from pronk.workers.store.uploads import WINDOW, Uploads
 from pronk.workers.store.writing import Writer
-from support.calls import Frontend, call, until
+from support.calls import PATIENCE, Frontend, call, until
 from support.store import Ollama
 from support.writing import adopted, digest_of, manifest, written
 
@@ -185,8 +185,13 @@ async def test_a_file_that_is_there_need_not_come(
 
 
 async def test_parts_of_what_nobody_knows_are_to_be_sent_again(
-    frontend: Frontend, make_uploads: Callable[[], Uploads], uploads: Uploads, ollama: Ollama
+    frontend: Frontend,
+    make_uploads: Callable[[], Uploads],
+    uploads: Uploads,
+    ollama: Ollama,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(module, "CLOSING_SECONDS", PATIENCE)
     lost = await begun(frontend)
     frontend.send(UploadPart(lost, 0), b"x")
     uploads.close()
@@ -370,7 +375,7 @@ async def test_what_belongs_to_no_upload_does_no_harm(
     frontend: Frontend, state: StateDirectory
 ) -> None:
     with zmq.Context() as context, context.socket(zmq.DEALER) as raw:
-        raw.linger = 1000
+        raw.linger = int(PATIENCE * 1000)
         raw.connect(state.uploads)
         for frames in ([b""], [b"\xff" * 100], [b"a", b"b"], [os.urandom(MAX_PART)]):
             raw.send_multipart(frames)

@@ -78,13 +78,17 @@ async def quantize(
 async def digest_of(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal. Can be cancelled within a fraction of a second."""
     state = hashlib.sha256()
+    done = 0
 
-    def step() -> bool:
-        part = file.read(_STEP)
+    def step() -> int:
+        # Opened anew each time: nothing is closed beneath a thread that still reads, when whoever
+        # waits for it is cancelled.
+        with path.open("rb", buffering=0) as file:
+            file.seek(done)
+            part = file.read(_STEP)
         state.update(part)
-        return bool(part)
+        return len(part)
 
-    with path.open("rb", buffering=0) as file:
-        while await asyncio.to_thread(step):
-            pass
+    while length := await asyncio.to_thread(step):
+        done += length
     return state.hexdigest()

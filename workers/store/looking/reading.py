@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from contextlib import ExitStack
@@ -11,7 +10,7 @@ from ....protocol.errors import Code, PronkError
 from . import read_headers
 from .finding import LookAtFile
 from .headers import LONGEST, Headers
-from .throwaway import FAILED, Died, TookTooLong, descriptor_of, listen
+from .throwaway import FAILED, Died, TookTooLong, descriptor_soon, listen
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +46,7 @@ async def read(headers: Headers, looks: list[LookAtFile]) -> None:
         descriptors: list[int] = []
         for look in list(looks):
             try:
-                descriptor = await asyncio.to_thread(descriptor_of, look.path)
+                descriptor = await descriptor_soon(look.path)
             except OSError as error:
                 headers.refuse(look, f"it cannot be read ({error.strerror})")
                 looks.remove(look)

@@ -57,6 +57,21 @@ def descriptor_of(path: Path) -> int:
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
+async def descriptor_soon(path: Path) -> int:
+    """The same, from a thread. Whoever is cancelled meanwhile leaves nothing open."""
+    opening = asyncio.ensure_future(asyncio.to_thread(descriptor_of, path))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(_close)
+        raise
+
+
+def _close(opened: asyncio.Future[int]) -> None:
+    if not opened.cancelled() and not opened.exception():
+        os.close(opened.result())
+
+
 async def run(
     program: str,
     arguments: Sequence[str],

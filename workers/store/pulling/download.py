@@ -75,6 +75,8 @@ class Download:
         self._settled = self._plan.there.size
         self._settled_at = self._loop.time()
         self._settling: asyncio.Future[None] | None = None
+        self._begun: asyncio.Future[None] = self._loop.create_future()
+        """Done when `_settling` has begun: who waits has to wait for that, too, from then on."""
 
     async def run(self) -> bool:
         """Fetches what is missing. Returns whether the whole is what it should be.
@@ -120,13 +122,13 @@ class Download:
         events: list[asyncio.Future[Any]] = [digesting, *self._running]
         if not self._parts.done():
             events.append(self._parts)
-        if self._settling:
-            events.append(self._settling)
+        events.append(self._settling or self._begun)
         await asyncio.wait(events, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
         if digesting.done():
             digesting.result()
         if self._settling and self._settling.done():
             settling, self._settling = self._settling, None
+            self._begun = self._loop.create_future()
             settling.result()
 
     def _collect(self) -> None:
@@ -216,6 +218,7 @@ class Download:
         if due and not self._settling:
             self._settled, self._settled_at = there, now
             self._settling = self._in_thread(self._settle, self._plan.size - there)
+            self._begun.set_result(None)
 
     def _settle(self, missing: int) -> None:
         self._partial.settle()

@@ -22,6 +22,9 @@ _log = logging.getLogger(__name__)
 
 SERVICE = "pronk"
 KEYRING_SECONDS = 5.0
+_LOOKS = 10
+"""Looks for an answer within that time. They are counted, and not the seconds: a process that stood
+still would give an answer up that is there, and believe for a while that there is none."""
 REMEMBERED_SECONDS = 60.0
 """For how long an answer of the keyring is kept."""
 
@@ -94,16 +97,22 @@ class Credentials:
         if monotonic() - asked_at < REMEMBERED_SECONDS:
             return secret
         loop = asyncio.get_running_loop()
+        asking = loop.run_in_executor(self._thread, self._look_up, host)
         try:
-            async with asyncio.timeout(self._patience):
-                secret = await loop.run_in_executor(self._thread, self._look_up, host)
-        except TimeoutError:
-            _log.warning("the keyring did not answer within %g seconds", self._patience)
-            secret = None
+            for _ in range(_LOOKS):
+                await asyncio.wait([asking], timeout=self._patience / _LOOKS)
+                if asking.done():
+                    secret = asking.result()
+                    break
+            else:
+                _log.warning("the keyring did not answer within %g seconds", self._patience)
+                secret = None
         except Exception as error:
             # No keyring is the usual case on a server. What it says may hold anything.
             _log.debug("no keyring: %s", type(error).__name__)
             secret = None
+        finally:
+            asking.cancel()
         if len(self._known) >= 1024:
             self._known.clear()
         self._known[host] = monotonic(), secret
