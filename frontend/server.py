@@ -181,9 +181,9 @@ async def run(settings: Settings, name: str = "") -> None:
         loop.call_at(ends_at, stop.set)
 
     frontend = Frontend(settings, listening_socket(settings), refused, drained, name)
+    loop.add_signal_handler(signal.SIGUSR1, frontend.drain)  # from here on its pid is known
     try:
         await frontend.start()
-        loop.add_signal_handler(signal.SIGUSR1, frontend.drain)
         await stop.wait()
     finally:
         await frontend.stop()
