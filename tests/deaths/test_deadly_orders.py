@@ -103,7 +103,9 @@ async def test_an_order_that_ends_the_process_in_order_is_answered(
         assert error
         assert error.code is Code.UNAVAILABLE
         assert await outcome(questions, "quick") is None
-        assert ends == [1]
+        # More than once where its last words were not read before the connection was gone: they
+        # are lost then, and the order is repeated.
+        assert set(ends) == {1}
     assert "out of order" in log_of(root).read_text()
 
 

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 import uvloop
+import zmq
 
 from ...protocol.channels import Router
 from ...protocol.errors import Code, PronkError
@@ -54,6 +55,9 @@ MAX_NAMES = 4096
 of clients that begin together each ask for one, and none of them takes long."""
 MAX_QUESTIONS = 128
 """The same for lists and descriptions, which take longer."""
+
+_LAST_WORDS_SECONDS = 1.0
+"""Longest time that an exit waits for answers that are on their way."""
 
 
 class _Lane:
@@ -99,7 +103,7 @@ class Store:
         itself.
         """
         self._changes.close()
-        self._router.close()
+        self._router.close(_LAST_WORDS_SECONDS)
         self._looker.close()
         for task in self._tasks:
             task.cancel()
@@ -224,4 +228,6 @@ def main() -> None:
         uvloop.run(_serve_and_exit(settings, last_words))
     except BaseException as error:
         last_words.note(error)
+        # Whoever gave the order that ends this process was told so, and would repeat it unheard.
+        zmq.Context.instance().destroy(linger=0)
         raise
