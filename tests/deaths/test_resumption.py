@@ -68,10 +68,7 @@ class Reader:
         server: Server,
         pool: ThreadPoolExecutor,
         question: dict[str, Any],
-        worker: psutil.Process,
     ) -> None:
-        self.worker = worker
-        """Who writes it."""
         self.lines: list[dict[str, Any]] = []
         self._changed = threading.Condition()
         self._server = server
@@ -98,22 +95,32 @@ class Reader:
             # Nobody notifies of the end, and of what comes too late to be waited for.
             wait_for(lambda: self._changed.wait_for(come, 0.5), "more of the answer")
 
-    def kill(self) -> None:
-        """Kills its worker once more of the answer is there."""
+    def writers(self) -> list[psutil.Process]:
+        """The workers that have requests for its model: one for each, where a death is suspect."""
+        model = f"{self._question['model']}:latest"
+        found: list[psutil.Process] = []
+        for entry in self._server.entries():
+            if entry.model == model and entry.requests:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    found.append(psutil.Process(entry.pid))
+        return found
+
+    def kill(self) -> set[int]:
+        """Kills its worker once more of the answer is there; says whom."""
         self.more()
-        with contextlib.suppress(psutil.NoSuchProcess):  # killed before, and the answer was over
-            self.worker.kill()
+        killed = self.writers()
+        for worker in killed:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                worker.kill()
+        return {worker.pid for worker in killed}
 
     def survive_death(self) -> None:
-        """Kills its worker, and returns when a successor has the model, or nobody needs one."""
-        model = self._question["model"]
-        loaded = len(loads(self._server, model))
-        self.kill()
+        """Kills its worker, and returns when another one has the request, or nobody needs one."""
+        killed = self.kill()
         wait_for(
-            lambda: loads(self._server, model)[loaded:] or self.end.done(), "a successor, or an end"
+            lambda: self.end.done() or {worker.pid for worker in self.writers()} - killed,
+            "a successor, or an end",
         )
-        if successors := loads(self._server, model)[loaded:]:
-            self.worker = process_of(self._server, successors[-1])
 
     def result(self) -> list[dict[str, Any]]:
         self.end.result(PATIENCE)
@@ -124,11 +131,6 @@ def text_of(lines: list[dict[str, Any]]) -> str:
     return "".join(line.get("response") or line["message"]["content"] for line in lines[:-1])
 
 
-def loads(server: Server, model: str) -> list[str]:
-    """The workers that have loaded a model, in this order."""
-    return re.findall(rf"{model}:latest is loaded by worker (\w+)", server.written("scheduler"))
-
-
 def process_of(server: Server, worker: str) -> psutil.Process:
     """The process of a worker that the scheduler's log names."""
     found = re.search(rf"worker {worker} \(pid (\d+)\)", server.written("scheduler"))
@@ -136,16 +138,12 @@ def process_of(server: Server, worker: str) -> psutil.Process:
     return psutil.Process(int(found[1]))
 
 
-def loaded_worker(server: Server, question: dict[str, Any]) -> psutil.Process:
-    """The worker that has the model of a question, loaded if need be."""
+def load(server: Server, question: dict[str, Any]) -> None:
+    """Has the model of a question loaded, if need be."""
     few = question | {"stream": False, "options": question["options"] | {"num_predict": 1}}
     few.pop("format", None)
     path = "/api/chat" if "messages" in question else "/api/generate"
     httpx.post(server.url + path, json=few, timeout=PATIENCE).raise_for_status()
-    # The scheduler knows: its log is passed on to its file by another process, in its own time.
-    model = f"{question['model']}:latest"
-    (entry,) = [one for one in server.entries() if (one.model, one.state) == (model, "ready")]
-    return psutil.Process(entry.pid)
 
 
 def killed(
@@ -154,7 +152,8 @@ def killed(
     """The lines of an answer whose worker is killed in mid-stream, several times if need be."""
 
     def ask() -> list[dict[str, Any]]:
-        reader = Reader(server, pool, question, loaded_worker(server, question))
+        load(server, question)
+        reader = Reader(server, pool, question)
         for _ in range(times - 1):
             reader.survive_death()
         reader.kill()
@@ -165,7 +164,7 @@ def killed(
 
 def undisturbed(server: Server, question: dict[str, Any]) -> list[dict[str, Any]]:
     with ThreadPoolExecutor(1) as pool:
-        return Reader(server, pool, question, loaded_worker(server, question)).result()
+        return Reader(server, pool, question).result()
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -221,12 +220,11 @@ def test_a_stream_whose_context_was_shifted_goes_on(victim: Server, pool: Thread
 def test_all_answers_of_a_worker_go_on_streamed_or_whole(victim: Server, pool: ThreadPoolExecutor):
 
     def ask() -> tuple[list[dict[str, Any]], ...]:
-        worker = loaded_worker(victim, LONG)
-        whole = Reader(victim, pool, LONG | {"stream": False}, worker)
-        readers = [Reader(victim, pool, LONG, worker) for _ in range(2)]
-        for reader in readers:
-            reader.more()
-        worker.kill()
+        load(victim, LONG)
+        whole = Reader(victim, pool, LONG | {"stream": False})
+        readers = [Reader(victim, pool, LONG) for _ in range(2)]
+        readers[0].more()
+        readers[1].kill()
         return whole.result(), *(reader.result() for reader in readers)
 
     (answer,), *streams = victim.interrupted(ask, 3)
@@ -259,27 +257,31 @@ def test_chance_goes_on_where_it_stood(victim: Server, pool: ThreadPoolExecutor)
 def test_a_worker_that_hangs_is_replaced_and_its_stream_goes_on(pool: ThreadPoolExecutor):
     with made(PRONK_STALL_TIMEOUT="5s") as server:
 
-        def ask() -> Reader:
-            reader = Reader(server, pool, LONG, loaded_worker(server, LONG))
+        def ask() -> list[dict[str, Any]]:
+            load(server, LONG)
+            reader = Reader(server, pool, LONG)
             reader.more()
-            reader.worker.suspend()
-            reader.result()
-            return reader
+            for worker in reader.writers():
+                worker.suspend()
+                suspended.append(worker)
+            return reader.result()
 
-        reader = server.interrupted(ask)
-        assert text_of(reader.lines) == DIGITS
-        assert not reader.worker.is_running()
+        suspended: list[psutil.Process] = []
+        assert text_of(server.interrupted(ask)) == DIGITS
+        wait_for(lambda: not any(worker.is_running() for worker in suspended), "their end")
 
 
 def test_a_stream_goes_on_when_the_scheduler_dies_with_its_worker(
     victim: Server, pool: ThreadPoolExecutor
 ):
-    worker = loaded_worker(victim, LONG)
-    reader = Reader(victim, pool, LONG, worker)
+    load(victim, LONG)
+    reader = Reader(victim, pool, LONG)
     reader.more()
+    workers = reader.writers()
     (scheduler,) = victim.processes("pronk.scheduler")
     scheduler.kill()
-    worker.kill()
+    for worker in workers:
+        worker.kill()
     assert text_of(reader.result()) == DIGITS
     assert reader.lines[-1]["eval_count"] == COUNT
 
@@ -304,13 +306,18 @@ def test_a_request_that_kills_its_workers_is_given_up_and_those_beside_it_are_no
 ):
     """Whichever worker has the request is killed before it can have read the prompt."""
     with made() as server:
-        worker = loaded_worker(server, LONG)
-        innocent = Reader(server, pool, LONG, worker)
+        load(server, LONG)
+        innocent = Reader(server, pool, LONG)
         innocent.more()
         sent = re.compile(r"request (\w+) attempt \d+ goes to worker (\w+)")
-        known = {request for request, _ in sent.findall(server.written("scheduler"))}
+
+        def requests() -> set[str]:
+            return {request for request, _ in sent.findall(server.written("scheduler"))}
+
+        # The one that had the model loaded, and the innocent.
+        known = wait_for(lambda: len(requests()) == 2 and requests(), "what is known of the two")
         options = LONG["options"] | {"num_predict": 5}
-        poison = Reader(server, pool, LONG | {"prompt": "x" * 30_000, "options": options}, worker)
+        poison = Reader(server, pool, LONG | {"prompt": "x" * 30_000, "options": options})
 
         def attempts() -> list[str]:
             """The worker of each of its attempts."""
