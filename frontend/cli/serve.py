@@ -33,8 +33,11 @@ def become_supervisord(*, workers_only: bool = False) -> NoReturn:
     address, port = settings.address
     if port == 0:
         kept = free_port(address)
-        kept.set_inheritable(True)  # supervisord has it open until its end, and listens later
         settings = load_settings(PRONK_HOST=_host(address, kept.getsockname()[1]))
+        if sys.platform == "linux":
+            kept.set_inheritable(True)  # supervisord has it open until its end, and listens later
+        else:
+            kept.close()  # elsewhere, SO_REUSEADDR lets nobody bind what is bound already
         os.environ["PRONK_HOST"] = settings.host
     os.set_inheritable(check(settings), True)  # supervisord's, until its end
     if warning := advice(settings):
