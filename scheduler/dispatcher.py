@@ -178,8 +178,8 @@ class Dispatcher:
             self.fail_all(action.digest, failure, context=action.context_length)
             return
         worker = self._fleet.workers.get(action.worker)
-        if worker is None:
-            return  # an earlier action found that it is gone; the next look sees that
+        if worker is None or worker.dead:
+            return  # it is gone, or will be in a moment: the look that follows sees that
         match action:
             case Dispatch(key, _):
                 self._dispatch(key, worker)

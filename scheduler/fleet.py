@@ -61,6 +61,8 @@ class Peer:
     """What its supervisor calls it, the same over restarts."""
     remote: bool = field(default=False, kw_only=True)
     """Whether it joined from another host: no pidfd watches it, and no signal reaches it."""
+    dead: bool = field(default=False, kw_only=True)
+    """Whether its process has died, and only what it said before is still being read."""
 
 
 @dataclass(slots=True)

@@ -58,7 +58,7 @@ class Probes:
         """
         given: list[Worker] = []
         workers = self._fleet.workers.values()
-        blank = [w for w in workers if w.state is WorkerState.BLANK and not w.remote]
+        blank = [w for w in workers if w.state is WorkerState.BLANK and not (w.remote or w.dead)]
         if blank and self._devices.needs_discovery:
             self._devices.on_discovering()
             given.append(blank.pop(0))

@@ -36,11 +36,12 @@ from ..protocol.messages.fleet import (
 from ..protocol.messages.generation import Cancel, Evict, Evicted, Generate, Preload
 from ..protocol.messages.placement import Cleared, Loaded, LoadFailed, Released
 from ..protocol.messages.status import ListRunning, RunningList
-from ..protocol.process import new_incarnation, open_pidfd
+from ..protocol.process import new_incarnation
 from ..protocol.questions import Questions
 from ..protocol.settings import MIB, Settings
 from ..protocol.state import StateDirectory
 from .control import Control
+from .death_watch import DeathWatch
 from .devices import Devices
 from .dispatcher import Dispatcher
 from .drained import read_drained
@@ -62,10 +63,6 @@ the end of an answer may then be on its way."""
 
 STANDSTILL = 3.0
 """Seconds by which a tick is late when that is worth a line in the log."""
-
-_LOOKS = 10
-_LOOK_SECONDS = 0.002
-"""How often, and how far apart, the connection of a dead process is looked at until it is over."""
 
 
 class Scheduler:
@@ -116,6 +113,7 @@ class Scheduler:
         )
         local = Router(self._state.scheduler, self._on_message, self._on_stuck, **bounds)
         self._router = Doors(local, remote)
+        self._deaths = DeathWatch(self._router, SchedulerHeartbeat(self._boot_id))
         self._store = Questions(self._state.store)
         self._dispatcher = Dispatcher(
             self._settings,
@@ -235,7 +233,7 @@ class Scheduler:
         if remote:
             worker.lacks = self._fleet.absences.of(worker.process, moment)
         self._fleet.workers[sender] = worker
-        self._watch(worker, lambda: self._worker_died(worker))
+        self._deaths.watch(worker, lambda: self._worker_gone(worker))
         if hello.phase is WorkerPhase.LOADING:
             # Who asked for the load is forgotten; a blank worker is worth more than the guess.
             self._dispatcher.end(worker, "an earlier scheduler gave it something to do")
@@ -247,7 +245,7 @@ class Scheduler:
         if sender not in self._fleet.frontends:
             frontend = Frontend(sender, hello.process, None, now(), hello.name)
             self._fleet.frontends[sender] = frontend
-            self._watch(frontend, lambda: self._frontend_gone(frontend))
+            self._deaths.watch(frontend, lambda: self._frontend_gone(frontend))
             _log.info("frontend %s (pid %d) is here", sender, hello.process.pid)
         if hello.requests:
             loop = asyncio.get_running_loop()
@@ -374,21 +372,6 @@ class Scheduler:
 
     # Deaths
 
-    def _worker_died(self, worker: Worker, looks: int = _LOOKS) -> None:
-        """A worker's process is dead. What it said before counts first: that a suspect has passed
-        its step, that a request has ended. Where this process stood still, it is not read yet.
-        """
-        loop = asyncio.get_running_loop()
-        if worker.pidfd is None:
-            return  # given up meanwhile
-        loop.remove_reader(worker.pidfd)
-        # While something can be sent, its last words may be on their way.
-        if looks and self._router.send(worker.id, SchedulerHeartbeat(self._boot_id)):
-            loop.call_later(_LOOK_SECONDS, self._worker_died, worker, looks - 1)
-            return
-        self._router.catch_up()
-        self._worker_gone(worker)
-
     def _worker_gone(self, worker: Worker) -> None:
         if self._forget(self._fleet.workers, worker) is None:
             return
@@ -431,21 +414,12 @@ class Scheduler:
         self._dispatcher.advance()
 
     def _forget(self, peers: dict[str, Any], peer: Peer) -> Peer | None:
-        """Drops a peer and its descriptor; None when it was dropped before."""
+        """Drops a peer; None when it was dropped before."""
         if peers.pop(peer.id, None) is None:
             return None
         self._router.forget(peer.id)
-        if peer.pidfd is not None:
-            asyncio.get_running_loop().remove_reader(peer.pidfd)
-            os.close(peer.pidfd)
-            peer.pidfd = None
+        self._deaths.forget(peer)
         return peer
-
-    def _watch(self, peer: Peer, gone: Callable[[], None]) -> None:
-        """Has `gone` called when the peer's process dies, where the host can tell."""
-        peer.pidfd = None if peer.remote else open_pidfd(peer.process)
-        if peer.pidfd is not None:
-            asyncio.get_running_loop().add_reader(peer.pidfd, gone)
 
     def _on_stuck(self, peer: str) -> None:
         """A peer took nothing for a long time."""

@@ -36,7 +36,7 @@ from pronk.protocol.messages.placement import (
     Unload,
 )
 from pronk.protocol.process import new_incarnation, own_identity
-from pronk.scheduler import service
+from pronk.scheduler import death_watch, service
 from pronk.scheduler.service import Scheduler
 from support.stage import PATIENCE, A, B, Stage, StageMaker
 
@@ -85,6 +85,29 @@ async def test_a_scheduler_that_stood_still_blames_nobody_else(
     assert (await worker.expect(Generate))[0] == other
     assert worker.process.poll() is None
     beating.cancel()
+
+
+async def test_a_dead_worker_whose_last_words_are_read_gets_nothing_new(
+    make_stage: StageMaker, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(death_watch, "_LOOK_SECONDS", 0.02)
+    stage = make_stage(workers=1)
+    worker, frontend = stage.worker(), stage.frontend()
+    header = frontend.generate()
+    await worker.load(slots=2)
+    await worker.expect(Generate)
+    known = stage.scheduler._fleet.workers[worker.id]
+    worker.process.kill()
+    async with asyncio.timeout(PATIENCE):
+        while not known.dead:
+            await asyncio.sleep(0.001)
+    # Its connection is still there, and as far as it is known two requests fit into it.
+    innocent = frontend.generate()
+    assert (await frontend.expect(Lost)).request == header.request
+    assert worker.received == []
+    successor = stage.worker()
+    await successor.load()
+    assert (await successor.expect(Generate))[0] == innocent
 
 
 async def test_a_load_whose_worker_dies_is_tried_by_another(stage: Stage):
