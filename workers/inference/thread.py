@@ -120,7 +120,7 @@ class EngineThread(threading.Thread):
         except PronkError as error:
             self._on_failed(error)
             return
-        except Exception:
+        except BaseException:  # a panic in a library written in Rust is no Exception
             _log.exception("loading failed")
             self._on_failed(PronkError(Code.LOAD_FAILED, "an error in the server; see its log"))
             return
