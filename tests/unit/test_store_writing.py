@@ -7,14 +7,18 @@ import resource
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pronk.protocol.errors import Code, PronkError
 from pronk.protocol.names import parse_name
+from pronk.workers.store import pruning, writing
 from pronk.workers.store.catalog import Catalog
 from pronk.workers.store.layout import Library
+from pronk.workers.store.pruning import Pruned
 from pronk.workers.store.writing import Replaced, Writer
 from support.store import PHI, Ollama, names
 from support.writing import adopted, digest_of, layer, manifest, written
@@ -248,6 +252,29 @@ def test_what_somebody_holds_or_has_staged_is_not_pruned(
         assert blobs(ollama) == blob_names(b"held", b"staged")
     staged = ollama.root / ".pronk" / "staged"
     assert {path.name for path in staged.iterdir()} == blob_names(b"staged")
+
+
+def test_what_is_found_is_there_to_stay_for_whoever_holds_it(
+    ollama: Ollama, writer: Writer, weights: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(writer, "phi", weights)
+    looked, found = threading.Event(), threading.Event()
+
+    def prune(*given: Any) -> Pruned:
+        looked.set()  # at who holds what
+        found.wait(0.2)
+        return pruning.prune(*given)
+
+    monkeypatch.setattr(writing, "prune", prune)
+    deletion = threading.Thread(target=writer.delete, args=(PHI_NAME,))
+    deletion.start()
+    assert looked.wait(PATIENCE)
+    with writer.hold() as hold:
+        hold.add(digest_of(weights))
+        path = writer.find(digest_of(weights))
+        found.set()
+        deletion.join()
+        assert path is None or path.exists()
 
 
 def test_what_is_added_to_a_hold_that_was_closed_is_not_held_for_ever(

@@ -65,6 +65,8 @@ class Writer:
         self._changing = threading.RLock()
         """Held by whoever changes what manifests name, or looks at it in order to remove."""
         self._holds = Holds()
+        self._removing = threading.Lock()
+        """Held from a look at who holds blobs until those that nobody holds are removed."""
         self._leaving: set[str] = set()
         """Staged blobs that were committed while somebody else still held them."""
 
@@ -77,6 +79,8 @@ class Writer:
 
         Reads all of a file that nobody has vouched for yet. Who is to use it holds it first.
         """
+        with self._removing:
+            pass  # whoever removes blobs now may have looked at who holds them before that
         with clear_errors():
             return self._staging.find(digest)
 
@@ -107,7 +111,7 @@ class Writer:
         """Removes a blob again that was adopted and is to be part of no model, unless it lies in
         the library already or somebody holds it.
         """
-        with self._change():
+        with self._change(), self._removing:
             if not self._holds.count(digest):
                 self._staging.discard(digest)
 
@@ -254,7 +258,7 @@ class Writer:
             for layer in layers:
                 hold.add(layer.digest)
                 # Files may have to be read, which takes long, so nobody else waits for it.
-                self._require(name, layer, self._staging.find(layer.digest))
+                self._require(name, layer, self.find(layer.digest))
             with self._change():
                 place = place_of(self._library, self._manifests, name)
                 removed = self._commit(place, manifest, layers)
@@ -321,14 +325,17 @@ class Writer:
             write_manifest(self._manifests, place, before, self._own.between())
 
     def _unstage(self, digests: Collection[str], own_holds: int) -> None:
-        for digest in digests:
-            if self._holds.count(digest) > own_holds:
-                self._leaving.add(digest)
-            else:
-                self._staging.unstage(digest)
+        with self._removing:
+            for digest in digests:
+                if self._holds.count(digest) > own_holds:
+                    self._leaving.add(digest)
+                else:
+                    self._staging.unstage(digest)
 
     def _prune(self, digests: Collection[str], why: str) -> int:
-        done = prune(digests, self._staging, self._references.scan(), self._holds.digests())
+        named = self._references.scan()
+        with self._removing:
+            done = prune(digests, self._staging, named, self._holds.digests())
         if done.left:
             _log.info(
                 "%s; %s of it stay in the library, because Pronk did not put them there: Ollama "
