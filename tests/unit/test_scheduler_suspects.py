@@ -30,6 +30,16 @@ async def losses(frontend: Peer, count: int) -> dict[str, tuple[bool, bool]]:
     return {one.request: (one.died, one.alone) for one in lost}
 
 
+async def two_that_run(worker: Peer, frontend: Peer) -> tuple[Generate, Generate]:
+    """A request that nobody suspects, and a suspect that came beside it."""
+    innocent = frontend.generate()
+    await worker.load(slots=8)
+    await worker.expect(Generate)
+    suspect = frontend.generate(attempt=2, suspect=True)
+    await worker.expect(Generate)
+    return innocent, suspect
+
+
 async def test_two_that_died_together_are_both_suspects_and_neither_is_blamed(stage: Stage):
     worker, frontend = stage.worker(), stage.frontend()
     first, second = frontend.generate(), frontend.generate()
@@ -73,11 +83,7 @@ async def test_nothing_new_joins_a_suspect_and_its_end_clears_it(stage: Stage):
 
 async def test_the_one_suspect_is_blamed_and_what_ran_beside_it_is_not(stage: Stage):
     worker, frontend = stage.worker(), stage.frontend()
-    innocent = frontend.generate()
-    await worker.load(slots=8)
-    await worker.expect(Generate)
-    suspect = frontend.generate(attempt=2, suspect=True)
-    await worker.expect(Generate)
+    innocent, suspect = await two_that_run(worker, frontend)
     worker.process.kill()
     assert await losses(frontend, 2) == {
         innocent.request: (True, False),
@@ -103,11 +109,7 @@ async def test_who_was_cleared_is_a_request_like_any_other(stage: Stage):
 async def test_what_a_worker_said_before_its_death_counts_before_it(make_stage: StageMaker):
     stage = make_stage(workers=1)
     worker, frontend = stage.worker(), stage.frontend()
-    innocent = frontend.generate()
-    await worker.load(slots=8)
-    await worker.expect(Generate)
-    suspect = frontend.generate(attempt=2, suspect=True)
-    await worker.expect(Generate)
+    innocent, suspect = await two_that_run(worker, frontend)
     # The scheduler lives on this loop and stands still: it finds all of this and the death at once.
     for steps in range(200):
         worker.send(PeerHeartbeat(steps))

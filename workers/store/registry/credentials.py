@@ -16,15 +16,13 @@ from time import monotonic
 
 from pydantic import ValidationError
 
+from ....protocol.patience import within
 from ....protocol.registries import RegistryAccess
 
 _log = logging.getLogger(__name__)
 
 SERVICE = "pronk"
 KEYRING_SECONDS = 5.0
-_LOOKS = 10
-"""Looks for an answer within that time. They are counted, and not the seconds: a process that stood
-still would give an answer up that is there, and believe for a while that there is none."""
 REMEMBERED_SECONDS = 60.0
 """For how long an answer of the keyring is kept."""
 
@@ -99,11 +97,8 @@ class Credentials:
         loop = asyncio.get_running_loop()
         asking = loop.run_in_executor(self._thread, self._look_up, host)
         try:
-            for _ in range(_LOOKS):
-                await asyncio.wait([asking], timeout=self._patience / _LOOKS)
-                if asking.done():
-                    secret = asking.result()
-                    break
+            if await within(asking, self._patience):
+                secret = asking.result()
             else:
                 _log.warning("the keyring did not answer within %g seconds", self._patience)
                 secret = None
