@@ -23,7 +23,7 @@ from typing import Any, cast
 import zmq
 
 from .codec import MAX_HEADER, MalformedMessage, join, split
-from .gate import Failures, Gate, join_server
+from .gate import Gate, Handshakes, join_server
 from .keys import ClientKeys
 from .logs import RateLimitedLog
 
@@ -94,7 +94,7 @@ class _Channel(ABC):
         self._faults = RateLimitedLog(_log)
         self._wake_scheduled = False
         self._retry: asyncio.TimerHandle | None = None
-        self._failures: Failures | None = None
+        self._handshakes: Handshakes | None = None
         self._closed = False
 
     def _attach(self) -> None:
@@ -113,8 +113,8 @@ class _Channel(ABC):
         if self._retry:
             self._retry.cancel()
         self._loop.remove_reader(self._socket.FD)
-        if self._failures:
-            self._failures.close()
+        if self._handshakes:
+            self._handshakes.close()
         self._socket.close(linger=int(linger * 1000))
 
     def _schedule_wake(self) -> None:
@@ -241,7 +241,7 @@ class Router(_Channel):
             self._socket.close(linger=0)
             raise
         if gate:
-            self._failures = Failures(
+            self._handshakes = Handshakes(
                 self._socket, lambda reason: gate.log.warning("refused connection", reason)
             )
         self._attach()
@@ -347,7 +347,7 @@ class Dealer(_Channel):
             self._socket.close(linger=0)
             raise
         if keys:
-            self._failures = Failures(self._socket, self._not_connected, self._connected)
+            self._handshakes = Handshakes(self._socket, self._not_connected, self._connected)
         self._attach()
 
     @property
@@ -374,7 +374,7 @@ class Dealer(_Channel):
         if time.monotonic() - self._outbox.since > self._patience:
             self._schedule_wake()  # no retry follows the failed send
             self._outbox = Outbox(self._outbox_bytes)
-            if self._failures:
+            if self._handshakes:
                 self._not_connected("nobody there takes a message")
             self._on_stuck()
         else:
@@ -398,9 +398,9 @@ class Dealer(_Channel):
             self._reconnecting = None
 
     def _connect_again(self) -> None:
-        if self._failures:
+        if self._handshakes:
             # Where this process stood still, its timers are over before it reads what has come.
-            self._failures.look()
+            self._handshakes.look()
         if self._reconnecting is None:
             return
         self._reconnecting = None

@@ -109,7 +109,7 @@ def _prepare(socket: Any, endpoint: str) -> None:
     socket.setsockopt(_zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
 
 
-class Failures:
+class Handshakes:
     """Tells of the handshakes of one socket that failed, as `on_failure(reason)`, and of those that
     succeeded, as `on_success()`.
     """
